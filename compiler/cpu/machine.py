@@ -1,0 +1,98 @@
+"""From a CPU description to LLVM's words: `native` resolved, vector width and registers known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm.target import codegen
+
+from tilewright.schedules.cpu.facts import Cpu, CpuFacts
+from tilewright.targets.errors import TargetError
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """A feature of LLVM's that brings vectors, and the registers it brings."""
+
+    feature: str
+    bits: int
+    registers: int
+
+
+# The widest first; the first that the CPU has counts.
+_VECTORS = {
+    "x86_64": (
+        _Vectors("avx512f", 512, 32),
+        _Vectors("avx2", 256, 16),
+        _Vectors("avx", 256, 16),
+        _Vectors("sse2", 128, 16),
+    ),
+    "aarch64": (_Vectors("neon", 128, 32),),
+    "arm": (_Vectors("neon", 128, 16), _Vectors("mve", 128, 8)),
+    # LLVM's RISC-V vectors have no fixed width: what is promised by +zvl128b is used.
+    "riscv": (_Vectors("zvl256b", 256, 32), _Vectors("zvl128b", 128, 32)),
+}
+
+
+def resolve(cpu: Cpu) -> CpuFacts:
+    """The facts of `cpu`; raises TargetError for a triple or CPU that LLVM does not know."""
+    triple, name, features = cpu.triple, cpu.cpu, cpu.features
+    if triple == "native":
+        triple = codegen.llvm_get_system_triple()
+    if name == "native":
+        name = codegen.llvm_get_system_cpu()
+    family = _family(triple)
+    known = _known_features(triple, name, features)
+    vectors = next((entry for entry in _VECTORS.get(family, ()) if entry.feature in known), None)
+    return CpuFacts(
+        triple=triple,
+        cpu=name,
+        features=features,
+        cores=cpu.cores,
+        vector_bits=vectors.bits if vectors else 0,
+        vector_registers=vectors.registers if vectors else 16,
+        has_fma=family == "aarch64" or bool(known & {"fma", "vfp4", "f", "mve.fp"}),
+        clock_ghz=float(getattr(cpu, "clock_ghz", 1.0)),
+        dram_gb_per_s=float(getattr(cpu, "dram_gb_per_s", 2.0)),
+    )
+
+
+def llvm_target(cpu: CpuFacts) -> tvm.target.Target:
+    """TVM's target for LLVM. Features are split as LLVM wants them, one a list entry."""
+    target: dict[str, object] = {"kind": "llvm", "mtriple": cpu.triple, "num-cores": cpu.cores}
+    if cpu.cpu:
+        target["mcpu"] = cpu.cpu
+    features = [feature for feature in cpu.features.split(",") if feature]
+    if features:
+        target["mattr"] = features
+    if "eabihf" in cpu.triple:
+        target["mfloat-abi"] = "hard"
+    return tvm.target.Target(target)
+
+
+def _family(triple: str) -> str:
+    architecture = triple.split("-")[0]
+    if architecture in ("x86_64", "amd64"):
+        return "x86_64"
+    if architecture.startswith(("aarch64", "arm64")):
+        return "aarch64"
+    if architecture.startswith(("arm", "thumb")):
+        return "arm"
+    return "riscv" if architecture.startswith("riscv") else architecture
+
+
+def _known_features(triple: str, name: str, features: str) -> set[str]:
+    try:
+        if name and not codegen.llvm_is_valid_cpu(name, triple):
+            raise TargetError(
+                f"cpu {name}: LLVM does not know it for {triple}; "
+                f"choose one that `llc -mtriple={triple} -mcpu=help` lists"
+            )
+        facts = CpuFacts(triple=triple, cpu=name, features=features)
+        return {str(feature) for feature in codegen.llvm_get_cpu_features(llvm_target(facts))}
+    except (ValueError, RuntimeError) as error:
+        fact = str(error).splitlines()[-1] if str(error) else "no reason given"
+        raise TargetError(
+            f"triple {triple}: LLVM refuses it ({fact}); correct [cpu] triple, cpu or features"
+        ) from error
