@@ -1,0 +1,37 @@
+"""From a loaded model to one the importer takes: static shapes, recent operators, no leftovers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from tilewright.compiler.frontend.folding import fold_constants
+from tilewright.compiler.frontend.opset import raise_opset
+from tilewright.compiler.frontend.shapes import Shape, bind_shapes
+from tilewright.compiler.frontend.tidy import (
+    drop_unused,
+    inline_functions,
+    name_nodes,
+    sort_nodes,
+)
+
+
+def prepare(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None = None) -> onnx.ModelProto:
+    """A copy of `model` ready for `import_to_relax`; `shapes` gives inputs by name.
+
+    Nodes keep their names, nameless ones get one. Names are settled before the opset is raised,
+    so that nodes the conversion adds are the only ones named by us twice over.
+    """
+    prepared = onnx.ModelProto()
+    prepared.CopyFrom(model)
+    bind_shapes(prepared, shapes)
+    prepared = inline_functions(prepared)
+    sort_nodes(prepared.graph)
+    name_nodes(prepared.graph)
+    prepared = raise_opset(prepared)
+    drop_unused(prepared.graph)
+    prepared = fold_constants(prepared)
+    drop_unused(prepared.graph)
+    name_nodes(prepared.graph)
+    return prepared

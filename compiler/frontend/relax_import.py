@@ -1,0 +1,150 @@
+"""Import a prepared ONNX model into Relax, each binding named after its ONNX node."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
+
+from tilewright.compiler.frontend.opset import opset_of
+from tilewright.passes.names import with_names
+from tilewright.passes.rewriter import Rewriter, has_control_flow
+from tilewright.targets.errors import ModelError
+
+# The importer looks operators up by name alone; in these it means the contributed operator.
+CONTRIBUTED = frozenset(
+    {"BiasGelu", "FastGelu", "Gelu", "EmbedLayerNormalization", "SkipLayerNormalization"}
+)
+
+
+def import_to_relax(model: onnx.ModelProto) -> tvm.IRModule:
+    """The model as a module whose `main` takes the graph's inputs and returns its outputs.
+
+    One output is returned as it is, several as a tuple. Raises ModelError naming the node that
+    cannot be imported.
+    """
+    _refuse_unknown_operators(model.graph)
+    importer = NamingImporter()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            module = importer.from_onnx(model.graph, opset_of(model))
+        except ModelError:
+            raise
+        except Exception as error:  # the importer raises whatever its converters ran into
+            raise ModelError(importer.refusal(error)) from None
+    return importer.with_names_set(module)
+
+
+def _refuse_unknown_operators(graph: onnx.GraphProto) -> None:
+    known = {*_get_convert_map(), "If"}
+    for node in graph.node:
+        standard = node.domain in ("", "ai.onnx")
+        if node.op_type in known and (standard or node.op_type in CONTRIBUTED):
+            continue
+        operator = node.op_type if standard else f"{node.domain}.{node.op_type}"
+        raise ModelError(
+            f"{node.name}: operator {operator} is not supported; "
+            f"express it in other operators or cut the model before it"
+        )
+
+
+class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
+    """TVM's importer, remembering which bindings each ONNX node made.
+
+    Every node's result is bound as soon as it is converted, so the bindings between two results
+    belong to the later one's node.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(shape_dict={}, dtype_dict="float32", sanitize=False)
+        self._node_of: dict[relax.Var, str] = {}
+        self._node = ""
+        self._operator = ""
+        self._depth = 0
+
+    def refusal(self, error: Exception) -> str:
+        """One line about why the node being converted cannot be imported."""
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[-1] if lines else type(error).__name__
+        where = f"{self._node}: operator {self._operator}" if self._node else "the graph"
+        return (
+            f"{where} cannot be imported: {reason}; "
+            f"rewrite it with other operators or cut the model before it"
+        )
+
+    def _convert_operator(
+        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        self._node, self._operator = attrs["tvm_custom"]["name"], op_name
+        result = super()._convert_operator(op_name, inputs, attrs, opset)
+        if self._depth:  # a branch's bindings must stay inside the branch
+            return result
+        return self._bound(result)
+
+    def _convert_subgraph(self, bb: relax.BlockBuilder, graph: onnx.GraphProto) -> relax.Expr:
+        self._depth += 1
+        try:
+            return super()._convert_subgraph(bb, graph)
+        finally:
+            self._depth -= 1
+
+    def _bound(self, result: relax.Expr) -> relax.Expr:
+        if isinstance(result, relax.Tuple):
+            return relax.Tuple([self._bound(field) for field in result.fields])
+        if isinstance(result, relax.Call) and not isinstance(result.ty, relax.ShapeType):
+            result = self.bb.emit(result)
+        if isinstance(result, relax.Var):
+            self._node_of.setdefault(result, self._node)
+        return result
+
+    def with_names_set(self, module: tvm.IRModule) -> tvm.IRModule:
+        """The module with variables and spans named after ONNX nodes, and no alias bindings."""
+        function = module["main"]
+        if has_control_flow(function):
+            return module
+        named = relax.Function(
+            function.params,
+            relax.SeqExpr(
+                [self._named_block(block) for block in function.body.blocks], function.body.body
+            ),
+            function.ret_ty,
+            function.is_pure,
+            function.attrs,
+        )
+        updated = tvm.IRModule(module.functions, attrs=module.attrs)
+        updated["main"] = Rewriter(named).run(lambda call: None)
+        return updated
+
+    def _named_block(self, block: relax.BindingBlock) -> relax.BindingBlock:
+        bindings = list(self._named_bindings(list(block.bindings)))
+        return type(block)(bindings, block.span)
+
+    def _named_bindings(self, bindings: list[relax.Binding]) -> Iterator[relax.Binding]:
+        names = self._names_of(bindings)
+        for binding, name in zip(bindings, names, strict=True):
+            if isinstance(binding, relax.MatchCast) or not name:
+                yield binding
+            else:
+                yield relax.VarBinding(binding.var, with_names(binding.value, [name]))
+
+    def _names_of(self, bindings: list[relax.Binding]) -> list[str]:
+        """The node of each binding: its own, or else that of the next result."""
+        names: list[str] = []
+        following = ""
+        for binding in reversed(bindings):
+            following = self._node_of.get(binding.var, following)
+            names.append(following)
+        names.reverse()
+        by_var = dict(zip((binding.var for binding in bindings), names, strict=True))
+        for index, binding in enumerate(bindings):
+            if isinstance(binding.value, relax.TupleGetItem):
+                names[index] = by_var.get(binding.value.tuple_value, names[index])
+        return names

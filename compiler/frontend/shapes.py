@@ -1,0 +1,94 @@
+"""Give every input of a model a shape of plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from tilewright.targets.errors import ModelError
+
+Shape = tuple[int, ...]
+
+
+def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs that are fed, without the initialisers old files repeat among them."""
+    constants = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in constants]
+
+
+def bind_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None) -> None:
+    """Write `shapes` into the model's inputs, in place; ModelError when one stays unknown."""
+    inputs = {value.name: value for value in real_inputs(model.graph)}
+    for name, shape in (shapes or {}).items():
+        if name not in inputs:
+            known = ", ".join(inputs) or "none"
+            raise ModelError(f"--shape {name}: the model has no such input; its inputs are {known}")
+        _bind(inputs[name], shape)
+    unbound = {name: _dimensions(value) for name, value in inputs.items() if _is_unbound(value)}
+    if unbound:
+        raise ModelError(_unbound_message(unbound))
+    if shapes:
+        _forget_derived_shapes(model.graph)
+
+
+def _bind(value: onnx.ValueInfoProto, shape: Shape) -> None:
+    tensor = value.type.tensor_type
+    if tensor.HasField("shape") and len(tensor.shape.dim) != len(shape):
+        raise ModelError(
+            f"--shape {value.name}: {len(shape)} dimensions given, "
+            f"the model has {len(tensor.shape.dim)}: {_spelled(_dimensions(value))}"
+        )
+    if any(extent < 0 for extent in shape):
+        raise ModelError(f"--shape {value.name}: dimensions must not be negative")
+    tensor.shape.ClearField("dim")
+    for extent in shape:
+        tensor.shape.dim.add().dim_value = extent
+
+
+def _dimensions(value: onnx.ValueInfoProto) -> list[int | str] | None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or "?")
+        for dim in tensor.shape.dim
+    ]
+
+
+def _is_unbound(value: onnx.ValueInfoProto) -> bool:
+    if not value.type.HasField("tensor_type"):
+        return False
+    dimensions = _dimensions(value)
+    return dimensions is None or any(not isinstance(d, int) or d < 0 for d in dimensions)
+
+
+def _spelled(dimensions: list[int | str] | None) -> str:
+    if dimensions is None:
+        return "of unknown rank"
+    return "[" + ", ".join(str(dimension) for dimension in dimensions) + "]"
+
+
+def _unbound_message(unbound: dict[str, list[int | str] | None]) -> str:
+    listed = "; ".join(f"{name} {_spelled(dims)}" for name, dims in unbound.items())
+    example = " ".join(f"--shape {name}={_example(dims)}" for name, dims in unbound.items())
+    return f"input shapes are not all known: {listed}; bind them, for example {example}"
+
+
+def _example(dimensions: list[int | str] | None) -> str:
+    """A plausible shape: unknown batch 1, unknown image sides 224, other unknowns 1."""
+    if dimensions is None:
+        return "1,3,224,224"
+    image = len(dimensions) == 4
+    return ",".join(
+        str(d) if isinstance(d, int) and d >= 0 else ("224" if image and axis >= 2 else "1")
+        for axis, d in enumerate(dimensions)
+    )
+
+
+def _forget_derived_shapes(graph: onnx.GraphProto) -> None:
+    """Shapes stored for intermediate values and outputs were true for other inputs."""
+    graph.ClearField("value_info")
+    for output in graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
