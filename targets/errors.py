@@ -25,5 +25,5 @@ class ArtifactError(TilewrightError):
     """An artifact that cannot be written, read or run as asked."""
 
 
-class SimulatorFault(TilewrightError):
+class SimulatorFault(TilewrightError):  # noqa: N818
     """A command stream the NPU refuses: which instruction, which field, why."""

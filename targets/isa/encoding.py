@@ -49,7 +49,9 @@ def decode(data: bytes) -> CommandStream:
     """The stream in `data`; raises SimulatorFault for what no encoder could have written."""
     if len(data) < HEADER_BYTES:
         raise SimulatorFault(f"command stream: {len(data)} bytes are less than its header")
-    magic, version, size, digest, count, *sizes, crc, rest = _HEADER.unpack_from(data)
+    magic, version, size, digest, count, sram, accumulator, constants, arena, crc, rest = (
+        _HEADER.unpack_from(data)
+    )
     if magic != MAGIC or (version, size) != (VERSION, INSTRUCTION_BYTES) or any(rest):
         raise SimulatorFault(
             f"command stream: header {magic!r} version {version} is not {MAGIC!r} version {VERSION}"
@@ -57,7 +59,7 @@ def decode(data: bytes) -> CommandStream:
     body = data[HEADER_BYTES:]
     if len(body) != count * INSTRUCTION_BYTES or zlib.crc32(body) != crc:
         raise SimulatorFault("command stream: truncated or damaged (length or crc32 differs)")
-    return CommandStream(list(_decode_all(body)), *sizes, digest)
+    return CommandStream(list(_decode_all(body)), sram, accumulator, constants, arena, digest)
 
 
 def _encode_all(instructions: list[Instruction]) -> Iterator[bytes]:
