@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import numpy as np
 
 Region = Literal["arena", "weights"]
 
@@ -29,6 +32,10 @@ class Port:
 
     # The same layout as the ONNX model has, unless the user asked for another.
     layout: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,114 @@
+"""Compile an artifact's C code: one shared library for this machine, one archive for the board.
+
+Both hold the runtime, the tables of model.c and the kernels, and show nothing but the names of
+model.h, so that any number of models fit in one program.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.compiler.artifact.c_source import RUNTIME
+from tilewright.compiler.artifact.layout import BOARD, BOARD_LIBRARY, HOST_LIBRARY
+from tilewright.compiler.artifact.toolchain import Compiler, run_tool
+
+_FLAGS = ("-std=c99", "-O2", "-g0")
+_MODEL_NAMES = (
+    "init run run_until error input input_at output output_at input_tensor output_tensor "
+    "context_bytes"
+).split()
+_POOL_NAMES = ("bytes", "start", "stop", "run")
+_MODEL_SOURCES = ("model.c", "model_runtime.c", "streams.S")
+_NPU_STEP = "npu_step.c"
+
+
+def build_host_library(
+    artifact: Path, name: str, kernels: bytes, compiler: Compiler, npu_sources: Sequence[str]
+) -> None:
+    """host/libmodel.so, from the sources in board/ and this machine's kernels.
+
+    `npu_sources` are the simulator's, in board/ as well; none for a model that uses no NPU.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = _workshop(artifact, Path(scratch))
+        sources = [*_model_sources(npu_sources), "thread_pool.c", *npu_sources]
+        objects = _compile(compiler, sources, folder, ("-fPIC",))
+        objects += _kernels(kernels, folder)
+        shown = [f"{name}_{function}" for function in _MODEL_NAMES]
+        shown += [f"tilewright_pool_{function}" for function in _POOL_NAMES]
+        if npu_sources:
+            shown.append("npu_*")
+        (folder / "shown.map").write_text(f"{{ global: {'; '.join(shown)}; local: *; }};\n")
+        link = ["-shared", "-s", "-Wl,--build-id=none", "-Wl,--version-script=shown.map"]
+        link += ["-Wl,-z,defs", "-o", "libmodel.so", *objects, "-lm", "-lpthread"]
+        compiler.run(link, folder)
+        (artifact / HOST_LIBRARY).parent.mkdir(exist_ok=True)
+        shutil.copyfile(folder / "libmodel.so", artifact / HOST_LIBRARY)
+
+
+def build_board_library(
+    artifact: Path, name: str, compiler: Compiler, npu_sources: Sequence[str], threads: bool
+) -> str | None:
+    """board/libmodel.a, or what was missing to make it.
+
+    Weights, thread pool and NPU driver are members of their own: a program that brings its own
+    does not link them.
+    """
+    objcopy, ar = compiler.tool("objcopy"), compiler.tool("ar")
+    if objcopy is None or ar is None:
+        missing = "objcopy" if objcopy is None else "ar"
+        return f"{compiler.command[0]} comes without {missing}; install the binutils beside it"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = _workshop(artifact, Path(scratch))
+        flags = ("-ffunction-sections", "-fdata-sections")
+        objects = _compile(compiler, _model_sources(npu_sources), folder, flags)
+        kernels = folder / "kernels.o"
+        objects += ["kernels.o"] if kernels.exists() else []
+        compiler.run(["-r", "-nostdlib", "-o", "model_all.o", *objects], folder)
+        shown = [f"--keep-global-symbol={name}_{function}" for function in _MODEL_NAMES]
+        run_tool([objcopy, *shown, "model_all.o", "model.o"], folder)
+        others = ["weights.S", *(["thread_pool.c"] if threads else []), *npu_sources]
+        members = ["model.o", *_compile(compiler, others, folder, flags)]
+        run_tool([ar, "rcsD", "libmodel.a", *members], folder)
+        shutil.copyfile(folder / "libmodel.a", artifact / BOARD_LIBRARY)
+    return None
+
+
+def _model_sources(npu_sources: Sequence[str]) -> list[str]:
+    return [*_MODEL_SOURCES, *([_NPU_STEP] if npu_sources else [])]
+
+
+def _workshop(artifact: Path, scratch: Path) -> Path:
+    """A copy of board/ to compile in, so that only what is meant to be kept gets back."""
+    return shutil.copytree(artifact / BOARD, scratch / BOARD)
+
+
+def _compile(
+    compiler: Compiler, sources: Sequence[str], folder: Path, flags: Sequence[str]
+) -> list[str]:
+    objects = []
+    for source in sources:
+        target = f"{Path(source).stem}.o"
+        compiler.run([*_FLAGS, *flags, "-c", source, "-o", target], folder)
+        objects.append(target)
+    return objects
+
+
+def _kernels(code: bytes, folder: Path) -> list[str]:
+    if not code:
+        return []
+    (folder / "host_kernels.o").write_bytes(code)
+    return ["host_kernels.o"]
+
+
+def runtime_files(npu: bool) -> dict[str, bytes]:
+    """The runtime's C files by their place in an artifact, those for the NPU where it has one."""
+    names = sorted(path.name for path in RUNTIME.iterdir() if path.suffix in (".c", ".h"))
+    return {
+        f"{BOARD}/{name}": (RUNTIME / name).read_bytes()
+        for name in names
+        if npu or not name.startswith("npu_")
+    }

@@ -1,0 +1,165 @@
+"""Read an artifact back and run it: arrays in by name, arrays out by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tilewright.compiler.artifact.arguments import check_inputs, port_view
+from tilewright.compiler.artifact.build import build_artifact
+from tilewright.compiler.artifact.layout import HOST_LIBRARY, REPORT, WEIGHTS
+from tilewright.compiler.artifact.manifest import (
+    Manifest,
+    check_files,
+    check_host,
+    read_manifest,
+)
+from tilewright.compiler.artifact.native import Model, aligned_bytes, map_file
+from tilewright.compiler.artifact.write import copy_artifact, read_tar, write_artifact, write_tar
+from tilewright.compiler.program import Program
+from tilewright.targets.errors import ArtifactError
+
+Array = NDArray[Any]
+
+
+def load_artifact(path: str | os.PathLike[str], *, threads: int | None = None) -> Artifact:
+    """The artifact in a directory or a .tar; `threads` defaults to the CPUs this process may use.
+
+    Raises ArtifactError when it is missing, damaged, of another schema version or for another
+    machine.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise ArtifactError(f"{place}: no such artifact; make one with tilewright compile")
+    if place.is_dir():
+        return Artifact(place, threads=threads)
+    unpacked = tempfile.TemporaryDirectory(prefix="tilewright-")
+    read_tar(place, Path(unpacked.name))
+    return Artifact(Path(unpacked.name), threads=threads, scratch=unpacked)
+
+
+def make_artifact(program: Program, *, threads: int | None = None) -> Artifact:
+    """The program as an artifact in a temporary directory, until `save` gives it a place."""
+    scratch = tempfile.TemporaryDirectory(prefix="tilewright-")
+    build_artifact(program, Path(scratch.name))
+    return Artifact(Path(scratch.name), threads=threads, scratch=scratch)
+
+
+class Artifact:
+    """A compiled model that can be run here, looked into and saved.
+
+    Runs of one artifact take turns; several artifacts run side by side.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        threads: int | None = None,
+        scratch: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
+        """`scratch` is the temporary directory the files live in, removed with the artifact."""
+        self.directory = directory
+        self.manifest: Manifest = read_manifest(directory)
+        check_files(self.manifest, directory)
+        check_host(self.manifest, directory)
+        self.report: dict[str, Any] = json.loads((directory / REPORT).read_text(encoding="utf-8"))
+        self.threads = _thread_count(threads)
+        self._scratch = scratch
+        self._turn = threading.Lock()
+        arena = self.manifest["arena"]
+        self._arena = aligned_bytes(arena["bytes"], arena["alignment"])
+        self._model = Model(
+            directory / HOST_LIBRARY,
+            self.manifest["c_name"],
+            self._arena,
+            map_file(directory / WEIGHTS),
+            self.threads,
+        )
+
+    def run(self, inputs: Mapping[str, ArrayLike] | None = None) -> dict[str, Array]:
+        """The outputs by name, as copies. Without `inputs`, what `input(name)` was filled with.
+
+        Any memory order will do; names, shapes and dtypes must be the model's, or ArtifactError
+        says what is expected.
+        """
+        with self._turn:
+            if inputs is not None:
+                self._write(inputs)
+            self._model.run()
+            return {port["name"]: self._view(port).copy() for port in self.manifest["outputs"]}
+
+    def input(self, name: str) -> Array:
+        """The input's place in the arena, to be filled before each run: running reuses it."""
+        return self._view(self._port("inputs", name))
+
+    def output(self, name: str) -> Array:
+        """The output's place in the arena, good until the next run."""
+        return self._view(self._port("outputs", name))
+
+    def save(self, directory: str | os.PathLike[str], *, tar: bool = False) -> None:
+        """Write the files to `directory`, and with `tar` to `directory`.tar as well."""
+        destination = Path(directory)
+        write_artifact(destination, lambda fresh: copy_artifact(self.directory, fresh))
+        if tar:
+            write_tar(destination, destination.with_name(f"{destination.name}.tar"))
+
+    def close(self) -> None:
+        """End the worker threads and remove temporary files; the artifact cannot run any more."""
+        self._model.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def __enter__(self) -> Artifact:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_model"):
+            self.close()
+
+    def _write(self, inputs: Mapping[str, ArrayLike]) -> None:
+        arrays = check_inputs(self.manifest, inputs)
+        # An array that lies in the arena might be overwritten before its turn comes.
+        arrays = {
+            name: array.copy() if np.may_share_memory(array, self._arena) else array
+            for name, array in arrays.items()
+        }
+        for port in self.manifest["inputs"]:
+            np.copyto(self._view(port), arrays[port["name"]], casting="equiv")
+
+    def _view(self, port: Mapping[str, Any]) -> Array:
+        return port_view(self._arena, port)
+
+    def _port(self, kind: str, name: str) -> Mapping[str, Any]:
+        for port in self.manifest[kind]:
+            if port["name"] == name:
+                return dict(port)
+        names = ", ".join(port["name"] for port in self.manifest[kind])
+        raise ArtifactError(
+            f"{self.manifest['name']}: has no {kind[:-1]} {name!r}; its {kind} are {names}"
+        )
+
+
+def _thread_count(asked: int | None) -> int:
+    if asked is None:
+        return len(os.sched_getaffinity(0))
+    if asked < 1:
+        raise ArtifactError(f"{asked} threads cannot run a model; ask for 1 or more")
+    return asked

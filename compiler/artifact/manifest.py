@@ -1,0 +1,206 @@
+"""manifest.json: what an artifact is, what made it, and the checksum of every file in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tilewright.compiler.artifact.c_source import step_name
+from tilewright.compiler.artifact.layout import (
+    ARENA_ALIGNMENT,
+    MANIFEST,
+    SCHEMA_VERSION,
+    WEIGHT_ALIGNMENT,
+    WEIGHTS,
+    c_name,
+    stream_file,
+)
+from tilewright.compiler.program import KernelCall, NpuCall, Objects, Port, Program
+from tilewright.targets.errors import ArtifactError
+
+Manifest = dict[str, Any]
+
+_PACKAGES = {
+    "tilewright": "tilewright",
+    "tvm": "apache-tvm",
+    "tvm_ffi": "apache-tvm-ffi",
+    "onnx": "onnx",
+    "onnxruntime": "onnxruntime",
+    "numpy": "numpy",
+}
+
+
+def make_manifest(
+    program: Program, target_name: str, host: Mapping[str, Any], board: Mapping[str, Any]
+) -> Manifest:
+    """All but the checksums, which `seal` adds once the files stand."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": program.name,
+        "c_name": c_name(program.name),
+        "versions": {name: version(package) for name, package in _PACKAGES.items()},
+        "target": {"name": target_name, "sha256": _digest(program.target_toml.encode())},
+        "inputs": [_port(port) for port in program.inputs],
+        "outputs": [_port(port) for port in program.outputs],
+        "arena": {"bytes": program.arena_bytes, "alignment": ARENA_ALIGNMENT},
+        "weights": {
+            "bytes": len(program.weights),
+            "alignment": WEIGHT_ALIGNMENT,
+            "file": WEIGHTS,
+        },
+        "steps": [_step(program, step) for step in program.steps],
+        "host": dict(host),
+        "board": dict(board),
+    }
+
+
+def describe_host(objects: Objects, compiler: str) -> dict[str, Any]:
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "c_compiler": compiler,
+        **_objects(objects),
+    }
+
+
+def describe_board(
+    objects: Objects, compiler: str | None, library: str | None, missing: str | None
+) -> dict[str, Any]:
+    """`library` is null where it could not be built, and `missing` says what that takes."""
+    return {
+        "library": library,
+        "missing": missing,
+        "c_compiler": compiler,
+        **_objects(objects),
+    }
+
+
+def seal(manifest: Manifest, artifact: Path) -> None:
+    """Write manifest.json with the checksum of every other file, and of the manifest itself."""
+    names = sorted(
+        path.relative_to(artifact).as_posix() for path in artifact.rglob("*") if path.is_file()
+    )
+    files = {name: _digest((artifact / name).read_bytes()) for name in names if name != MANIFEST}
+    sealed = {**manifest, "files": files}
+    sealed["manifest_sha256"] = _self_digest(sealed)
+    (artifact / MANIFEST).write_text(json.dumps(sealed, indent=2) + "\n", encoding="utf-8")
+
+
+def read_manifest(artifact: Path) -> Manifest:
+    """The manifest, refused when it is damaged or of another schema version."""
+    try:
+        text = (artifact / MANIFEST).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{artifact}: is no artifact, it holds no {MANIFEST}; make one with tilewright compile"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{artifact}/{MANIFEST}: cannot be read: {error}") from error
+    try:
+        manifest = json.loads(text)
+        schema_version, digest = manifest["schema_version"], manifest["manifest_sha256"]
+    except (ValueError, KeyError, TypeError):
+        raise ArtifactError(
+            f"{artifact}/{MANIFEST}: is no manifest of Tilewright; compile the model again"
+        ) from None
+    if schema_version != SCHEMA_VERSION:
+        raise ArtifactError(
+            f"{artifact}: has schema version {schema_version}, this Tilewright reads "
+            f"{SCHEMA_VERSION}; compile the model again with this version"
+        )
+    if digest != _self_digest(manifest):
+        raise ArtifactError(
+            f"{artifact}/{MANIFEST}: does not match its own checksum; the file was changed or "
+            "damaged, compile the model again"
+        )
+    return dict(manifest)
+
+
+def check_files(manifest: Manifest, artifact: Path) -> None:
+    """Every file is there and holds the bytes it was written with."""
+    for name, expected in manifest["files"].items():
+        try:
+            found = _digest((artifact / name).read_bytes())
+        except OSError as error:
+            raise ArtifactError(
+                f"{artifact}/{name}: cannot be read: {error.strerror}; copy the artifact again"
+            ) from error
+        if found != expected:
+            raise ArtifactError(
+                f"{artifact}/{name}: does not match its checksum in {MANIFEST}; the file was "
+                "changed or damaged, copy or compile the artifact again"
+            )
+
+
+def check_host(manifest: Manifest, artifact: Path) -> None:
+    """This machine can run the host library."""
+    host = manifest["host"]
+    built_for, here = (host["system"], host["machine"]), (platform.system(), platform.machine())
+    if built_for != here:
+        raise ArtifactError(
+            f"{artifact}: its host library is for {' '.join(built_for)}, this is {' '.join(here)}; "
+            "compile the model again on this machine"
+        )
+    lacking = sorted(_required_features(host["features"]) - _cpu_flags())
+    if lacking and _cpu_flags():
+        raise ArtifactError(
+            f"{artifact}: its host library needs a CPU with {', '.join(lacking)}; "
+            "compile the model again on this machine"
+        )
+
+
+def _required_features(features: str) -> set[str]:
+    """`+avx2,+fma,-sse4a` -> avx2 and fma, in the words of /proc/cpuinfo."""
+    wanted = {part[1:] for part in features.split(",") if part.startswith("+")}
+    return {name.replace(".", "_").replace("-", "_") for name in wanted}
+
+
+def _cpu_flags() -> set[str]:
+    """What this CPU has, or nothing where the system does not tell."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return set()
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return set(value.split())
+    return set()
+
+
+def _port(port: Port) -> dict[str, Any]:
+    quantization = None if port.scale is None else {"scale": port.scale, "zero": port.zero or 0}
+    return {
+        "name": port.name,
+        "shape": list(port.shape),
+        "dtype": port.dtype,
+        "layout": port.layout,
+        "quantization": quantization,
+        "offset": port.offset,
+        "bytes": port.bytes,
+    }
+
+
+def _step(program: Program, step: KernelCall | NpuCall) -> dict[str, Any]:
+    described = {"name": step_name(program, step), "operators": list(step.operators)}
+    if isinstance(step, KernelCall):
+        return {**described, "device": "cpu", "kernel": step.symbol, "tasks": step.tasks}
+    return {**described, "device": "npu", "stream": stream_file(step.symbol)}
+
+
+def _objects(objects: Objects) -> dict[str, str]:
+    return {"triple": objects.triple, "cpu": objects.cpu, "features": objects.features}
+
+
+def _self_digest(manifest: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+    return _digest(json.dumps(rest, sort_keys=True).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,119 @@
+"""Find C compilers and run them so that the same input gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.targets.errors import ArtifactError
+
+# LLVM's name of a machine and the prefixes its GNU tools are known by.
+_PREFIXES = {
+    "aarch64-linux": ("aarch64-linux-gnu",),
+    "riscv64-linux": ("riscv64-linux-gnu",),
+    "x86_64-linux": ("x86_64-linux-gnu",),
+    "arm-linux": ("arm-linux-gnueabihf", "arm-linux-gnueabi"),
+    "arm-none": ("arm-none-eabi",),
+    "riscv32-none": ("riscv64-unknown-elf", "riscv32-unknown-elf"),
+}
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler as a command, flags included, such as `("arm-none-eabi-gcc", "-mthumb")`."""
+
+    command: tuple[str, ...]
+
+    def version(self) -> str:
+        """The first line of `--version`, for the manifest."""
+        return _run((*self.command, "--version"), Path.cwd()).partition("\n")[0].strip()
+
+    def run(self, arguments: Sequence[str], folder: Path) -> None:
+        """Run in `folder`: with relative file names no path of this machine reaches the output."""
+        _run((*self.command, *arguments), folder)
+
+    def tool(self, name: str) -> str | None:
+        """The compiler's own objcopy or ar, or None when it has none."""
+        path = _run((*self.command, f"-print-prog-name={name}"), Path.cwd()).strip()
+        return path if shutil.which(path) else None
+
+
+def host_compiler() -> Compiler:
+    """$CC, or else cc, gcc or clang."""
+    asked = shlex.split(os.environ.get("CC", ""))
+    candidates = [asked] if asked else [["cc"], ["gcc"], ["clang"]]
+    found = _first_found(candidates)
+    if found is None:
+        raise ArtifactError(
+            f"no C compiler: {' '.join(candidates[0])} is not on PATH; "
+            "install gcc, or name a compiler in the environment variable CC"
+        )
+    return found
+
+
+def board_compiler(triple: str, asked: str | None) -> Compiler | str:
+    """The compiler for `triple`, or what is missing. `asked` is the description's own choice."""
+    if asked:
+        found = _first_found([shlex.split(asked)])
+        return found or f"{shlex.split(asked)[0]} (cpu.c_compiler of the target) is not on PATH"
+    if is_this_machine(triple):
+        return host_compiler()
+    names = [f"{prefix}-gcc" for prefix in gnu_prefixes(triple)]
+    found = _first_found([[name] for name in names])
+    return found or f"no C compiler for {triple}: {' or '.join(names)} is not on PATH"
+
+
+def is_this_machine(triple: str) -> bool:
+    machine, _, rest = triple.partition("-")
+    return machine == platform.machine() and platform.system().lower() in rest
+
+
+def gnu_prefixes(triple: str) -> tuple[str, ...]:
+    """`aarch64-unknown-linux-gnu` -> that itself and `aarch64-linux-gnu`, and so on."""
+    machine = triple.partition("-")[0]
+    family = "arm" if machine.startswith(("thumb", "arm")) else machine
+    system = "linux" if "linux" in triple else "none"
+    known = _PREFIXES.get(f"{family}-{system}", ())
+    return tuple(dict.fromkeys((triple, *known)))
+
+
+def run_tool(command: Sequence[str], folder: Path) -> None:
+    _run(tuple(command), folder)
+
+
+def _first_found(commands: Sequence[Sequence[str]]) -> Compiler | None:
+    for command in commands:
+        if shutil.which(command[0]):
+            return Compiler(tuple(command))
+    return None
+
+
+def _run(command: tuple[str, ...], folder: Path) -> str:
+    """Its standard output. English messages, and none of the caller's flags or time stamps."""
+    environment = dict(os.environ, LC_ALL="C", SOURCE_DATE_EPOCH="0", ZERO_AR_DATE="1")
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise ArtifactError(f"{command[0]} cannot be started: {error.strerror}") from error
+    if done.returncode != 0:
+        raise ArtifactError(f"{command[0]} failed: {_essence(done.stderr)}")
+    return done.stdout
+
+
+def _essence(errors: str) -> str:
+    """The line that tells most: the first that says error or undefined, else the last."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    telling = [
+        line
+        for line in lines
+        if any(word in line for word in ("error:", "undefined", "No space left", "cannot"))
+    ]
+    return (telling or lines[-1:] or ["it said nothing"])[0]
