@@ -3,6 +3,7 @@
 from tilewright.targets.isa.encoding import EncodingError, decode, encode
 from tilewright.targets.isa.instructions import (
     INSTRUCTIONS,
+    LONGEST_WAIT,
     NO_BIAS,
     Add,
     AveragePool,
@@ -27,6 +28,7 @@ from tilewright.targets.isa.instructions import (
 
 __all__ = [
     "INSTRUCTIONS",
+    "LONGEST_WAIT",
     "NO_BIAS",
     "Add",
     "AveragePool",

@@ -362,7 +362,7 @@ class AveragePool(_Pool):
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Instruction):
-    """SRAM to SRAM, count_2 x count_1 runs in any byte alignment; the two must not overlap."""
+    """SRAM to SRAM, count_2 x count_1 runs in any byte alignment, one run after another."""
 
     source_address: int = _word("I")
     destination_address: int = _word("I")
