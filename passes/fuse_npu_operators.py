@@ -57,6 +57,8 @@ def fuse_npu_operators(npu: Npu, reasons: PlacementReasons) -> tvm.transform.Pas
         matched = dict(context.matched_bindings.items())
         calls = [value for value in matched.values() if isinstance(value, relax.Call)]
         calls.sort(key=lambda call: call.op.name == "tilewright.lookup")
+        if any(reasons.demands.get(n) == "cpu" for call in calls for n in onnx_nodes_of(call)):
+            return False
         return not _escapes(context, matched) and refusal(npu, calls) is None
 
     def rewrite(module: tvm.IRModule) -> tvm.IRModule:
@@ -113,11 +115,14 @@ def _record_reasons(module: tvm.IRModule, npu: Npu, reasons: PlacementReasons) -
     def visit(expr: Any) -> None:
         if not isinstance(expr, relax.Call) or not hasattr(expr.op, "name") or is_view(expr):
             return
-        found = refusal(npu, [expr]) if isinstance(expr.ty, relax.TensorType) else None
-        if not isinstance(expr.ty, relax.TensorType):
-            found = ("several-results", f"{expr.op.name} has several results")
-        if found is not None:
-            reasons.refuse(onnx_nodes_of(expr), *found)
+        nodes = onnx_nodes_of(expr)
+        by_hand = [node for node in nodes if reasons.demands.get(node) == "cpu"]
+        if by_hand:
+            reasons.refuse(nodes, "placed-by-hand", "placed on the CPU by hand")
+        elif not isinstance(expr.ty, relax.TensorType):
+            reasons.refuse(nodes, "several-results", f"{expr.op.name} has several results")
+        elif (found := refusal(npu, [expr])) is not None:
+            reasons.refuse(nodes, *found)
 
     for function in module.functions.values():
         if isinstance(function, relax.Function):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
+from tilewright.passes.constants import array_of, dtype_of, op_name, shape_of
 from tilewright.targets.operators import (
     Conv2d,
     Elementwise,
@@ -46,16 +47,6 @@ class Site:
     output: Tensor
 
 
-def shape_of(expr: relax.Expr) -> tuple[int, ...]:
-    """The static shape of a tensor expression."""
-    return tuple(int(extent) for extent in expr.ty.shape.values)
-
-
-def dtype_of(expr: relax.Expr) -> str:
-    """The dtype of a tensor expression, numpy's name."""
-    return str(expr.ty.dtype.dtype)
-
-
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     """Height, width and channels of a tensor of any rank."""
     padded = (1,) * max(0, 3 - len(shape)) + tuple(shape)
@@ -73,9 +64,10 @@ def dense_image(name: str, expr: relax.Expr) -> Tensor:
 
 def constant(expr: relax.Expr) -> NDArray[Any]:
     """The array behind a Relax constant; NotOnNpuError when it is computed at run time."""
-    if not isinstance(expr, relax.Constant):
+    array = array_of(expr)
+    if array is None:
         raise NotOnNpuError("runtime-parameter", "its weights or tables are computed at run time")
-    return np.asarray(expr.data.numpy())
+    return array
 
 
 def images_of(tensor: Tensor, batch: int) -> list[Tensor]:
@@ -202,7 +194,7 @@ def _matmul(call: relax.Call, site: Site) -> list[Operator]:
 
 def _elementwise(kind: str) -> Callable[[relax.Call, Site], list[Operator]]:
     def build(call: relax.Call, site: Site) -> list[Operator]:
-        if any(isinstance(argument, relax.Constant) for argument in call.args):
+        if any(array_of(argument) is not None for argument in call.args):
             raise NotOnNpuError("constant-operand", "has a constant operand")
         a, b = site.image(call.args[0]), site.image(call.args[1])
         swapped = a.elements < b.elements
@@ -321,6 +313,7 @@ BUILDERS: dict[str, Callable[[relax.Call, Site], list[Operator]]] = {
 
 def operators_of(call: relax.Call, site: Site) -> list[Operator]:
     """The NPU operators that compute `call`, one an image; NotOnNpuError says why not."""
-    if call.op.name not in BUILDERS:
-        raise NotOnNpuError("unknown-operator", f"{call.op.name} has no form on the NPU")
-    return BUILDERS[call.op.name](call, site)
+    name = op_name(call)
+    if name not in BUILDERS:
+        raise NotOnNpuError("unknown-operator", f"{name} has no form on the NPU")
+    return BUILDERS[name](call, site)

@@ -11,7 +11,7 @@ from math import prod
 
 from tvm import relax
 
-from tilewright.passes.npu_operators import dtype_of, shape_of
+from tilewright.passes.constants import dtype_of, shape_of
 
 RESHAPES = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
 

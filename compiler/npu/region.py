@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
+from tilewright.passes.constants import op_name, shape_of
 from tilewright.passes.names import onnx_nodes_of
 from tilewright.passes.npu_operators import (
     Site,
@@ -20,7 +21,6 @@ from tilewright.passes.npu_operators import (
     dense_image,
     image_shape,
     operators_of,
-    shape_of,
 )
 from tilewright.passes.npu_views import Slice, concat_axis, slice_of
 from tilewright.targets.operators import Conv2d, Copy, Operator, Region, Tensor
@@ -79,9 +79,9 @@ class RegionLowering:
     def _place_concat_parts(self, bindings: list[relax.Binding]) -> None:
         """Give the parts of each concat their places in the whole, last concat first."""
         computed = {b.var for b in bindings if _is_composite_call(b.value, self._composites)}
-        computed |= {b.var for b in bindings if _op_name(b.value) == "relax.concat"}
+        computed |= {b.var for b in bindings if op_name(b.value) == "relax.concat"}
         for binding in reversed(bindings):
-            if _op_name(binding.value) != "relax.concat":
+            if op_name(binding.value) != "relax.concat":
                 continue
             whole = self._place_of(binding.var)
             for part, view in _concat_parts(binding.value, whole):
@@ -132,7 +132,7 @@ class RegionLowering:
         return name
 
     def _lower_view(self, var: relax.Var, call: relax.Call) -> None:
-        name = _op_name(call)
+        name = op_name(call)
         if name == "relax.concat":
             self._lower_concat(var, call)
             return
@@ -186,11 +186,6 @@ class RegionLowering:
 def _results(function: relax.Function) -> list[relax.Var]:
     body = function.body.body
     return list(body.fields) if isinstance(body, relax.Tuple) else [body]
-
-
-def _op_name(value: relax.Expr) -> str:
-    op = getattr(value, "op", None)
-    return str(op.name) if hasattr(op, "name") and not isinstance(op, relax.Var) else ""
 
 
 def _is_composite_call(value: relax.Expr, composites: dict[relax.Var, relax.Function]) -> bool:

@@ -1,0 +1,115 @@
+"""From an ONNX file and a target to a program: the whole way of a model, stage by stage."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import tvm
+from tqdm import tqdm
+from tvm.ir.instrument import PassTimingInstrument
+
+from tilewright.compiler.assemble import Parts, assemble
+from tilewright.compiler.cpu.kernels import Kernels, compile_kernels
+from tilewright.compiler.cpu.lower import lower_to_kernels
+from tilewright.compiler.dump import DumpPasses
+from tilewright.compiler.frontend import import_to_relax, load_model, prepare
+from tilewright.compiler.npu.backend import emit_regions, schedule_regions
+from tilewright.compiler.npu.times import crossing_nanoseconds, modelled_times
+from tilewright.compiler.pipeline import graph_passes
+from tilewright.compiler.program import Program
+from tilewright.compiler.weights import Weights
+from tilewright.passes.fuse_npu_operators import fuse_npu_operators
+from tilewright.passes.partition import partition
+from tilewright.passes.placement_reasons import Device, PlacementReasons
+from tilewright.passes.plan_memory import plan_memory
+from tilewright.targets.description import Target, load_target
+
+STAGES = ("import", "graph passes", "partition", "CPU kernels", "NPU schedules", "code", "report")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may ask of a compilation beside model and target."""
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    fallback: bool = True
+    placements: Mapping[str, Device] = field(default_factory=dict)
+    dump: Path | None = None
+    time_passes: bool = False
+    progress: bool = False
+
+
+def compile_program(
+    model: str | Path | onnx.ModelProto, target: str | Path | Target, options: Options
+) -> Program:
+    """The program for `target`; raises a TilewrightError for whatever the user can mend."""
+    chosen = target if isinstance(target, Target) else load_target(str(target))
+    loaded = model if isinstance(model, onnx.ModelProto) else load_model(model)
+    name = "model" if isinstance(model, onnx.ModelProto) else Path(model).stem
+    instruments = [PassTimingInstrument()] if options.time_passes else []
+    if options.dump is not None:
+        instruments.append(DumpPasses(options.dump))
+    with tvm.transform.PassContext(opt_level=3, instruments=instruments), _stages(options) as stage:
+        program = _compile(loaded, name, chosen, options, stage)
+        if options.time_passes:
+            print(instruments[0].render())
+    return program
+
+
+def _compile(
+    loaded: onnx.ModelProto, name: str, target: Target, options: Options, stage: tqdm[str]
+) -> Program:
+    _begin(stage, "import")
+    prepared = prepare(loaded, {key: tuple(shape) for key, shape in options.shapes.items()})
+    module = import_to_relax(prepared)
+    _begin(stage, "graph passes")
+    module = tvm.ir.transform.Sequential(graph_passes())(module)
+    _begin(stage, "partition")
+    reasons = PlacementReasons(options.placements)
+    weights = Weights()
+    if target.npu is not None:
+        times = modelled_times(target.npu, target.cpu)
+        module = fuse_npu_operators(target.npu, reasons)(module)
+        module = partition(times, crossing_nanoseconds(target.cpu), reasons)(module)
+    _begin(stage, "CPU kernels")
+    module = lower_to_kernels(module, target.cpu)
+    _begin(stage, "NPU schedules")
+    scheduled = schedule_regions(module, target.npu, weights) if target.npu else {}
+    footprints = {symbol: region.footprint for symbol, region in scheduled.items()}
+    module = plan_memory(footprints, arena_alignment(target))(module)
+    module, emitted = emit_regions(module, scheduled)
+    _begin(stage, "code")
+    host, board = compile_for_both(module, target)
+    _begin(stage, "report")
+    parts = Parts(name, prepared, module, target, host, board, emitted, reasons, weights)
+    return assemble(parts, options.fallback)
+
+
+def compile_for_both(module: tvm.IRModule, target: Target) -> tuple[Kernels, Kernels | None]:
+    """The kernels for this machine, and for the board where that is another machine."""
+    machine = load_target("host").cpu
+    host = compile_kernels(module, machine)
+    if (target.cpu.triple, target.cpu.cpu) == (machine.triple, machine.cpu):
+        return host, None
+    return host, compile_kernels(module, target.cpu)
+
+
+def arena_alignment(target: Target) -> int:
+    """Bytes at which tensors start: whole vectors of the CPU and whole bursts of the NPU."""
+    burst = target.npu.memory.burst_bytes if target.npu else 1
+    return max(16, target.cpu.vector_bits // 8, burst)
+
+
+@contextlib.contextmanager
+def _stages(options: Options) -> Iterator[tqdm[str]]:
+    with tqdm(total=len(STAGES), disable=not options.progress, leave=False) as bar:
+        yield bar
+
+
+def _begin(bar: tqdm[str], stage: str) -> None:
+    bar.update(STAGES.index(stage) - bar.n)
+    bar.set_description(stage)

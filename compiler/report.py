@@ -1,0 +1,178 @@
+"""What every operator does and costs: the rows and totals of report.json.
+
+Cycles are simulated on the real command stream; bounds are formulas (schedules/npu/bounds.py);
+latency is modelled. Nothing here is timed, so that artifacts are reproducible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.compiler.npu.backend import EmittedRegion
+from tilewright.compiler.onnx_facts import NodeFacts, node_facts
+from tilewright.passes.placement_reasons import PlacementReasons, Reason
+from tilewright.schedules.cpu.cost import KernelFacts, modelled_seconds
+from tilewright.schedules.npu.attribution import attribute
+from tilewright.schedules.npu.bounds import (
+    bound_cycles,
+    network_bound_cycles,
+    network_roofline_cycles,
+    roofline_cycles,
+)
+from tilewright.targets.description import Target
+from tilewright.targets.errors import MemoryLimitError, PlacementError
+from tilewright.targets.operators import Operator
+from tilewright.targets.simulator import Simulator
+
+NO_NPU = Reason("no-npu", "the target has no NPU")
+NOT_QUANTISED = Reason("not-quantised", "works on real numbers; the NPU computes in int8")
+ROW: dict[str, Any] = dict.fromkeys(
+    ("reason", "reason_code", "macs", "cycles", "bound_cycles", "dram_bytes", "roofline_cycles",
+     "sram_peak_bytes", "energy_uj")
+)  # fmt: skip
+
+
+@dataclass
+class ReportBuilder:
+    """Collects rows in the order the steps run."""
+
+    target: Target
+    reasons: PlacementReasons
+    model: onnx.ModelProto
+    regions: Mapping[str, EmittedRegion]
+    operators: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    npu_operators: list[Operator] = field(default_factory=list)
+    npu_cycles: int = 0
+    cpu_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.nodes: dict[str, NodeFacts] = node_facts(self.model)
+
+    def add_cpu(self, onnx_nodes: Sequence[str], kernel: str, facts: KernelFacts) -> int:
+        """The row of a CPU kernel; returns its index."""
+        reason = self._reason(onnx_nodes)
+        macs = [self.nodes[node].macs for node in onnx_nodes if node in self.nodes]
+        total = sum(count for count in macs if count) or None
+        self.cpu_seconds += modelled_seconds(facts, total or 0, self.target.cpu)
+        self.operators.append(
+            ROW
+            | {
+                "name": onnx_nodes[0] if onnx_nodes else kernel,
+                "onnx_nodes": list(onnx_nodes),
+                "op": self._op_type(onnx_nodes),
+                "device": "cpu",
+                "reason": reason.text,
+                "reason_code": reason.code,
+                "macs": total,
+            }
+        )
+        return len(self.operators) - 1
+
+    def add_region(self, symbol: str, constants: bytes, arena_bytes: int) -> list[int]:
+        """The rows of an NPU region, from a simulation of its command stream."""
+        emitted = self.regions[symbol]
+        assert self.target.npu is not None
+        npu = self.target.npu
+        arena = np.zeros(arena_bytes, np.uint8)
+        run = Simulator(npu).run(emitted.stream, constants, arena, trace=True)
+        costs = attribute(run, emitted.emission, npu)
+        first = len(self.operators)
+        for operator, cost in zip(emitted.scheduled.region.operators, costs, strict=True):
+            self.operators.append(
+                ROW
+                | {
+                    "name": operator.name,
+                    "onnx_nodes": list(operator.onnx_nodes),
+                    "op": self._op_type(operator.onnx_nodes),
+                    "device": "npu",
+                    "macs": operator.macs,
+                    "cycles": cost.cycles,
+                    "bound_cycles": bound_cycles(operator, npu),
+                    "dram_bytes": cost.dram_bytes,
+                    "roofline_cycles": roofline_cycles(operator, npu),
+                    "sram_peak_bytes": cost.sram_peak_bytes,
+                    "energy_uj": cost.energy_uj,
+                }
+            )
+        self.npu_operators.extend(emitted.scheduled.region.operators)
+        self.npu_cycles += run.cycles
+        for copy in emitted.scheduled.copies:
+            self.notes.append(
+                {"kind": "copy", "name": copy.name, "bytes": copy.bytes, "cause": copy.cause,
+                 "consumer": copy.consumer}
+            )  # fmt: skip
+        return list(range(first, len(self.operators)))
+
+    def check_demands(self, fallback: bool) -> None:
+        """Raise PlacementError where an operator is not where the user wants it."""
+        on_cpu = [row for row in self.operators if row["device"] == "cpu"]
+        if not fallback and on_cpu:
+            first = on_cpu[0]
+            more = f" and {len(on_cpu) - 1} more" if len(on_cpu) > 1 else ""
+            raise PlacementError(
+                f"{first['name']}{more}: would run on the CPU ({first['reason']}); compile "
+                "without --no-fallback or change the model"
+            )
+        for node, device in self.reasons.demands.items():
+            rows = [row for row in self.operators if node in row["onnx_nodes"]]
+            if not rows:
+                raise PlacementError(
+                    f"--place {node}={device}: the compiled model has no such node; "
+                    "`report.json` lists them"
+                )
+            wrong = [row for row in rows if row["device"] != device]
+            if wrong:
+                raise PlacementError(
+                    f"--place {node}={device}: it runs on the {wrong[0]['device']}: "
+                    f"{wrong[0]['reason']}; drop the demand"
+                )
+
+    def totals(self, arena_bytes: int, bound_bytes: int, weight_bytes: int) -> dict[str, Any]:
+        """The report's totals; MemoryLimitError when the arena exceeds the board's."""
+        self._check_memory(arena_bytes)
+        npu = self.target.npu
+        macs = sum(row["macs"] or 0 for row in self.operators)
+        on_npu = sum(operator.macs for operator in self.npu_operators)
+        crossings = sum(
+            before["device"] != after["device"]
+            for before, after in zip(self.operators, self.operators[1:], strict=False)
+        )
+        seconds = self.cpu_seconds + crossings * self.target.cpu.crossing_us * 1e-6
+        cycles = self.npu_cycles if self.npu_operators else None
+        if npu is not None and cycles is not None:
+            seconds += cycles / (npu.clock_mhz * 1e6)
+        return {
+            "macs": macs,
+            "cycles": cycles,
+            "bound_cycles": network_bound_cycles(self.npu_operators, npu) if cycles else None,
+            "roofline_cycles": network_roofline_cycles(self.npu_operators, npu) if cycles else None,
+            "latency_ms": seconds * 1e3,
+            "arena_bytes": arena_bytes,
+            "arena_bound_bytes": bound_bytes,
+            "weight_bytes": weight_bytes,
+            "crossings": crossings,
+            "mac_utilization": on_npu / (cycles * npu.macs_per_cycle) if cycles and npu else None,
+        }
+
+    def _check_memory(self, arena_bytes: int) -> None:
+        limit = self.target.memory.arena_limit_bytes
+        if limit is not None and arena_bytes > limit:
+            raise MemoryLimitError(
+                f"{self.target.name}: the arena needs {arena_bytes} bytes, the board leaves "
+                f"{limit} ({arena_bytes - limit} too many); use a smaller input or another board"
+            )
+
+    def _reason(self, onnx_nodes: Sequence[str]) -> Reason:
+        if self.target.npu is None:
+            return NO_NPU
+        return self.reasons.of(onnx_nodes) or NOT_QUANTISED
+
+    def _op_type(self, onnx_nodes: Sequence[str]) -> str:
+        known = [self.nodes[node].op_type for node in onnx_nodes if node in self.nodes]
+        return known[0] if known else "Copy"
