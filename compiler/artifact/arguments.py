@@ -36,6 +36,19 @@ def check_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, ArrayLike]) -
     return {port["name"]: _check_array(model, port, inputs[port["name"]]) for port in ports}
 
 
+def write_inputs(
+    manifest: Mapping[str, Any], arena: NDArray[np.uint8], inputs: Mapping[str, ArrayLike]
+) -> None:
+    """Check the inputs and copy each to its place in the arena."""
+    # An array that lies in the arena might be overwritten before its turn comes.
+    arrays = {
+        name: array.copy() if np.may_share_memory(array, arena) else array
+        for name, array in check_inputs(manifest, inputs).items()
+    }
+    for port in manifest["inputs"]:
+        np.copyto(port_view(arena, port), arrays[port["name"]], casting="equiv")
+
+
 def describe_ports(ports: Sequence[Port]) -> str:
     """`x: float32 [1, 3, 224, 224], mask: bool [1, 8]`."""
     return ", ".join(f"{port['name']}: {port['dtype']} {list(port['shape'])}" for port in ports)
@@ -65,3 +78,21 @@ def _check_array(model: str, port: Port, value: ArrayLike) -> Array:
             f"the model takes {list(port['shape'])}"
         )
     return array
+
+
+def random_inputs(manifest: Mapping[str, Any], seed: int) -> dict[str, Array]:
+    """The same arrays for the same seed: normal floats, small integers over their whole range.
+
+    Wide integers are mostly indices and lengths in real models, so they are 0 or 1.
+    """
+    generator = np.random.default_rng(seed)
+    return {port["name"]: _random_array(generator, port) for port in manifest["inputs"]}
+
+
+def _random_array(generator: np.random.Generator, port: Port) -> Array:
+    dtype, shape = np.dtype(port["dtype"]), tuple(port["shape"])
+    if dtype.kind == "f":
+        return generator.standard_normal(shape).astype(dtype)
+    if dtype.kind == "b" or dtype.itemsize > 2:
+        return generator.integers(0, 2, shape).astype(dtype)
+    return np.frombuffer(generator.bytes(port["bytes"]), dtype).reshape(shape)

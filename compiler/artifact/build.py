@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,7 @@ from tilewright.compiler.artifact.manifest import (
 from tilewright.compiler.artifact.toolchain import board_compiler, host_compiler
 from tilewright.compiler.program import Program
 from tilewright.targets import simulator
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tilewright.targets.description import parse_target
 
 _SIMULATOR = Path(simulator.__file__).parent
 
@@ -51,14 +46,14 @@ def build_artifact(program: Program, artifact: Path) -> None:
 
     Raises ArtifactError where no C compiler is found or the code cannot be linked.
     """
-    description = tomllib.loads(program.target_toml)
+    target = parse_target(program.target_toml, TARGET)
     for name, content in _files(program).items():
         path = artifact / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     host = _build_host(program, artifact)
-    board = _build_board(program, artifact, description)
-    seal(make_manifest(program, str(description["name"]), host, board), artifact)
+    board = _build_board(program, artifact, target.cpu.c_compiler)
+    seal(make_manifest(program, target.name, host, board), artifact)
 
 
 def make_report(program: Program) -> dict[str, Any]:
@@ -108,10 +103,10 @@ def _build_host(program: Program, artifact: Path) -> dict[str, Any]:
     return describe_host(program.host, compiler.version())
 
 
-def _build_board(program: Program, artifact: Path, description: dict[str, Any]) -> dict[str, Any]:
+def _build_board(program: Program, artifact: Path, asked_compiler: str | None) -> dict[str, Any]:
     """The board's library, or a manifest entry that says what is missing to build it."""
     objects = program.board or program.host
-    compiler = board_compiler(objects.triple, description.get("cpu", {}).get("c_compiler"))
+    compiler = board_compiler(objects.triple, asked_compiler)
     if isinstance(compiler, str):
         return describe_board(objects, None, None, compiler)
     missing = build_board_library(

@@ -22,7 +22,20 @@ from tilewright.targets.errors import ArtifactError
 
 RUNTIME = Path(__file__).parent / "runtime"
 
-_DTYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+_DTYPES = [
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
 _MAX_RANK = 8
 
 

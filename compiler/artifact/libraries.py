@@ -16,10 +16,19 @@ from tilewright.compiler.artifact.layout import BOARD, BOARD_LIBRARY, HOST_LIBRA
 from tilewright.compiler.artifact.toolchain import Compiler, run_tool
 
 _FLAGS = ("-std=c99", "-O2", "-g0")
-_MODEL_NAMES = (
-    "init run run_until error input input_at output output_at input_tensor output_tensor "
-    "context_bytes"
-).split()
+_MODEL_NAMES = [
+    "init",
+    "run",
+    "run_until",
+    "error",
+    "input",
+    "input_at",
+    "output",
+    "output_at",
+    "input_tensor",
+    "output_tensor",
+    "context_bytes",
+]
 _POOL_NAMES = ("bytes", "start", "stop", "run")
 _MODEL_SOURCES = ("model.c", "model_runtime.c", "streams.S")
 _NPU_STEP = "npu_step.c"

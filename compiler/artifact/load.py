@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,17 +16,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tilewright.compiler.artifact.arguments import check_inputs, port_view
+from tilewright.compiler.artifact.arguments import port_view, write_inputs
 from tilewright.compiler.artifact.build import build_artifact
-from tilewright.compiler.artifact.layout import HOST_LIBRARY, REPORT, WEIGHTS
+from tilewright.compiler.artifact.host_machine import check_machine
+from tilewright.compiler.artifact.layout import HOST_LIBRARY, MANIFEST, REPORT, WEIGHTS
 from tilewright.compiler.artifact.manifest import (
     Manifest,
     check_files,
-    check_host,
     read_manifest,
 )
 from tilewright.compiler.artifact.native import Model, aligned_bytes, map_file
-from tilewright.compiler.artifact.write import copy_artifact, read_tar, write_artifact, write_tar
+from tilewright.compiler.artifact.write import (
+    disk_errors,
+    read_tar,
+    write_artifact,
+    write_tar,
+)
 from tilewright.compiler.program import Program
 from tilewright.targets.errors import ArtifactError
 
@@ -50,7 +57,8 @@ def load_artifact(path: str | os.PathLike[str], *, threads: int | None = None) -
 def make_artifact(program: Program, *, threads: int | None = None) -> Artifact:
     """The program as an artifact in a temporary directory, until `save` gives it a place."""
     scratch = tempfile.TemporaryDirectory(prefix="tilewright-")
-    build_artifact(program, Path(scratch.name))
+    with disk_errors(Path(scratch.name)):
+        build_artifact(program, Path(scratch.name))
     return Artifact(Path(scratch.name), threads=threads, scratch=scratch)
 
 
@@ -71,7 +79,7 @@ class Artifact:
         self.directory = directory
         self.manifest: Manifest = read_manifest(directory)
         check_files(self.manifest, directory)
-        check_host(self.manifest, directory)
+        check_machine(self.manifest["host"], directory)
         self.report: dict[str, Any] = json.loads((directory / REPORT).read_text(encoding="utf-8"))
         self.threads = _thread_count(threads)
         self._scratch = scratch
@@ -94,7 +102,7 @@ class Artifact:
         """
         with self._turn:
             if inputs is not None:
-                self._write(inputs)
+                write_inputs(self.manifest, self._arena, inputs)
             self._model.run()
             return {port["name"]: self._view(port).copy() for port in self.manifest["outputs"]}
 
@@ -106,10 +114,28 @@ class Artifact:
         """The output's place in the arena, good until the next run."""
         return self._view(self._port("outputs", name))
 
+    def run_until(self, steps: int) -> None:
+        """Run the first `steps` steps on what the inputs were filled with.
+
+        Looked at through `tensor`, a value is good from the step that wrote it until its memory
+        is reused. Raises ArtifactError for a step the model has not got.
+        """
+        with self._turn:
+            self._model.run_until(steps)
+
+    def tensor(self, offset: int, shape: Sequence[int], dtype: str) -> Array:
+        """A view of the arena as a dense tensor at byte `offset`."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        return self._view({"offset": offset, "bytes": size, "shape": shape, "dtype": dtype})
+
+    def statistics(self) -> dict[str, int]:
+        """What the NPU counted in the last run; empty without an NPU. Cycles are simulated."""
+        return self._model.statistics()
+
     def save(self, directory: str | os.PathLike[str], *, tar: bool = False) -> None:
         """Write the files to `directory`, and with `tar` to `directory`.tar as well."""
         destination = Path(directory)
-        write_artifact(destination, lambda fresh: copy_artifact(self.directory, fresh))
+        write_artifact(destination, self._copy)
         if tar:
             write_tar(destination, destination.with_name(f"{destination.name}.tar"))
 
@@ -134,15 +160,10 @@ class Artifact:
         if hasattr(self, "_model"):
             self.close()
 
-    def _write(self, inputs: Mapping[str, ArrayLike]) -> None:
-        arrays = check_inputs(self.manifest, inputs)
-        # An array that lies in the arena might be overwritten before its turn comes.
-        arrays = {
-            name: array.copy() if np.may_share_memory(array, self._arena) else array
-            for name, array in arrays.items()
-        }
-        for port in self.manifest["inputs"]:
-            np.copyto(self._view(port), arrays[port["name"]], casting="equiv")
+    def _copy(self, fresh: Path) -> None:
+        for name in (MANIFEST, *self.manifest["files"]):
+            (fresh / name).parent.mkdir(exist_ok=True, parents=True)
+            shutil.copyfile(self.directory / name, fresh / name)
 
     def _view(self, port: Mapping[str, Any]) -> Array:
         return port_view(self._arena, port)

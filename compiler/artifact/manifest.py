@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.artifact.c_source import step_name
+from tilewright.compiler.artifact.host_machine import describe_machine
 from tilewright.compiler.artifact.layout import (
     ARENA_ALIGNMENT,
     MANIFEST,
@@ -61,10 +61,9 @@ def make_manifest(
 
 def describe_host(objects: Objects, compiler: str) -> dict[str, Any]:
     return {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "c_compiler": compiler,
+        **describe_machine(objects),
         **_objects(objects),
+        "c_compiler": compiler,
     }
 
 
@@ -75,8 +74,8 @@ def describe_board(
     return {
         "library": library,
         "missing": missing,
-        "c_compiler": compiler,
         **_objects(objects),
+        "c_compiler": compiler,
     }
 
 
@@ -135,42 +134,6 @@ def check_files(manifest: Manifest, artifact: Path) -> None:
                 f"{artifact}/{name}: does not match its checksum in {MANIFEST}; the file was "
                 "changed or damaged, copy or compile the artifact again"
             )
-
-
-def check_host(manifest: Manifest, artifact: Path) -> None:
-    """This machine can run the host library."""
-    host = manifest["host"]
-    built_for, here = (host["system"], host["machine"]), (platform.system(), platform.machine())
-    if built_for != here:
-        raise ArtifactError(
-            f"{artifact}: its host library is for {' '.join(built_for)}, this is {' '.join(here)}; "
-            "compile the model again on this machine"
-        )
-    lacking = sorted(_required_features(host["features"]) - _cpu_flags())
-    if lacking and _cpu_flags():
-        raise ArtifactError(
-            f"{artifact}: its host library needs a CPU with {', '.join(lacking)}; "
-            "compile the model again on this machine"
-        )
-
-
-def _required_features(features: str) -> set[str]:
-    """`+avx2,+fma,-sse4a` -> avx2 and fma, in the words of /proc/cpuinfo."""
-    wanted = {part[1:] for part in features.split(",") if part.startswith("+")}
-    return {name.replace(".", "_").replace("-", "_") for name in wanted}
-
-
-def _cpu_flags() -> set[str]:
-    """What this CPU has, or nothing where the system does not tell."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return set()
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            return set(value.split())
-    return set()
 
 
 def _port(port: Port) -> dict[str, Any]:

@@ -56,6 +56,9 @@ class Model:
         self._ready()
         self._check(self._function("run_until")(_address(self._context), steps))
 
+    def statistics(self) -> dict[str, int]:
+        return {}
+
     def close(self) -> None:
         """Ends the worker threads; the model can not run any more."""
         if self._pool and self._process == os.getpid():

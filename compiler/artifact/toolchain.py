@@ -51,7 +51,7 @@ def host_compiler() -> Compiler:
     found = _first_found(candidates)
     if found is None:
         raise ArtifactError(
-            f"no C compiler: {' '.join(candidates[0])} is not on PATH; "
+            f"no C compiler: {' or '.join(command[0] for command in candidates)} is not on PATH; "
             "install gcc, or name a compiler in the environment variable CC"
         )
     return found

@@ -38,7 +38,7 @@ def write_artifact(destination: Path, fill: Callable[[Path], None]) -> None:
     and leaves nothing behind, when the disk is full or the place cannot be written.
     """
     check_destination(destination)
-    with _disk_errors(destination):
+    with disk_errors(destination):
         destination.absolute().parent.mkdir(parents=True, exist_ok=True)
         with _beside(destination) as scratch:
             fresh = scratch / "artifact"
@@ -50,7 +50,7 @@ def write_artifact(destination: Path, fill: Callable[[Path], None]) -> None:
 
 def write_tar(artifact: Path, destination: Path) -> None:
     """The artifact's files as one .tar whose bytes depend on nothing else."""
-    with _disk_errors(destination), _beside(destination) as scratch:
+    with disk_errors(destination), _beside(destination) as scratch:
         fresh = scratch / "artifact.tar"
         with tarfile.open(fresh, "w", format=tarfile.USTAR_FORMAT) as archive:
             for path in sorted(artifact.rglob("*")):
@@ -82,11 +82,6 @@ def read_tar(archive: Path, folder: Path) -> None:
         raise ArtifactError(f"{archive}: cannot be unpacked: {error.strerror}") from error
 
 
-def copy_artifact(source: Path, destination: Path) -> None:
-    """A second copy of an artifact's files in the empty directory `destination`."""
-    shutil.copytree(source, destination, dirs_exist_ok=True)
-
-
 def _may_replace(destination: Path) -> bool:
     """An artifact, or an empty directory."""
     if not destination.is_dir():
@@ -106,7 +101,8 @@ def _beside(destination: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _disk_errors(destination: Path) -> Iterator[None]:
+def disk_errors(destination: Path) -> Iterator[None]:
+    """What the system refuses while `destination` is written becomes an ArtifactError."""
     try:
         yield
     except OSError as error:

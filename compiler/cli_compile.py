@@ -1,0 +1,94 @@
+"""`tilewright compile`: a model file becomes an artifact."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tilewright.compiler.report_text import summary
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser("compile", help="compile an ONNX model for a target")
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument(
+        "--target", required=True, metavar="NAME_OR_TOML", help="a bundled board or its .toml file"
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="the artifact to write"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=_shape,
+        metavar="NAME=1,3,224,224",
+        help="fix an input's shape; once for each input",
+    )
+    parser.add_argument(
+        "--no-fallback", action="store_true", help="fail if an operator would run on the CPU"
+    )
+    parser.add_argument(
+        "--place",
+        action="append",
+        default=[],
+        type=_placement,
+        metavar="NODE=cpu|npu",
+        help="place an ONNX node by hand; once for each node",
+    )
+    parser.add_argument("--dump", metavar="DIR", help="write the IR after every pass there")
+    parser.add_argument("--time-passes", action="store_true", help="print how long every pass took")
+    parser.add_argument(
+        "--verify", action="store_true", help="fail unless the outputs agree with onnxruntime's"
+    )
+    parser.add_argument("--tar", action="store_true", help="write DIR.tar as well")
+    parser.set_defaults(command=compile_)
+
+
+def compile_(options: argparse.Namespace) -> None:
+    from tilewright.compiler.artifact import check_destination
+
+    check_destination(Path(options.output))
+
+    from tilewright.compiler import compile_model
+
+    artifact = compile_model(
+        options.model,
+        options.target,
+        dict(options.shape),
+        fallback=not options.no_fallback,
+        placements=dict(options.place),
+        dump=options.dump,
+        time_passes=options.time_passes,
+        verify=options.verify,
+        progress=True,
+    )
+    artifact.save(options.output, tar=options.tar)
+    print(summary(artifact.report))
+    print(f"\n{options.output}: written for {artifact.manifest['target']['name']}")
+    missing = artifact.manifest["board"]["missing"]
+    if missing:
+        print(f"{options.output}/board: sources only, no libmodel.a: {missing}")
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, extents = text.rpartition("=")
+    try:
+        shape = tuple(int(extent) for extent in extents.split(","))
+    except ValueError:
+        shape = ()
+    if not equals or not name or not shape or min(shape) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no NAME=SHAPE; write for instance x=1,3,224,224"
+        )
+    return name, shape
+
+
+def _placement(text: str) -> tuple[str, str]:
+    node, _, device = text.rpartition("=")
+    if not node or device not in ("cpu", "npu"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no NODE=cpu or NODE=npu; write for instance conv1=cpu"
+        )
+    return node, device

@@ -1,0 +1,123 @@
+"""`tilewright run`: feed an artifact from files or a seed, save or sum up what comes out."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from tilewright.compiler.report_text import table
+from tilewright.targets.errors import ArtifactError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser("run", help="run an artifact on this machine")
+    parser.add_argument("artifact", metavar="DIR", help="an artifact, directory or .tar")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        type=_input,
+        metavar="NAME=FILE.npy",
+        help="an input's values; once for each input",
+    )
+    parser.add_argument(
+        "--random", type=int, metavar="SEED", help="draw the inputs not given from this seed"
+    )
+    parser.add_argument("--repeat", type=_count, default=1, metavar="N", help="run N times")
+    parser.add_argument("--threads", type=_count, metavar="N", help="CPU threads; default all")
+    parser.add_argument("--output-dir", metavar="DIR", help="save every output there as .npy")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from tilewright.compiler.artifact import load_artifact
+    from tilewright.compiler.artifact.arguments import random_inputs
+
+    with load_artifact(options.artifact, threads=options.threads) as artifact:
+        drawn = {} if options.random is None else random_inputs(artifact.manifest, options.random)
+        inputs = drawn | {name: _read(Path(file)) for name, file in options.input}
+        outputs, milliseconds = {}, []
+        for _ in tqdm(range(options.repeat), desc="run", file=sys.stderr, disable=None):
+            start = time.perf_counter()
+            outputs = artifact.run(inputs)
+            milliseconds.append(1000 * (time.perf_counter() - start))
+        _show(outputs)
+        _show_time(milliseconds, artifact.statistics())
+    if options.output_dir:
+        _save(outputs, Path(options.output_dir))
+
+
+def _show(outputs: Arrays) -> None:
+    rows = [
+        (
+            name,
+            str(array.dtype),
+            "x".join(map(str, array.shape)) or "scalar",
+            *((f"{array.min():.6g}", f"{array.max():.6g}") if array.size else ("-", "-")),
+            str(array.argmax()) if array.size else "-",
+        )
+        for name, array in outputs.items()
+    ]
+    print(
+        "\n".join(table(("output", "dtype", "shape", "least", "most", "argmax"), rows, (3, 4, 5)))
+    )
+
+
+def _show_time(milliseconds: list[float], simulated: dict[str, int]) -> None:
+    print(
+        f"\n{len(milliseconds)} runs on this machine, measured: "
+        f"median {statistics.median(milliseconds):.3f} ms, least {min(milliseconds):.3f} ms"
+    )
+    if "cycles" in simulated:
+        print(f"NPU: {simulated['cycles']:,} cycles a run, simulated")
+
+
+def _save(outputs: Arrays, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in outputs.items():
+            np.save(folder / f"{_file_name(name)}.npy", array)
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def _file_name(tensor: str) -> str:
+    return re.sub(r"[^0-9A-Za-z_.-]", "_", tensor)
+
+
+def _read(path: Path) -> NDArray[Any]:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise ArtifactError(f"{path}: is no .npy file; write one with numpy.save") from error
+    if not isinstance(array, np.ndarray):
+        raise ArtifactError(f"{path}: holds several arrays; write each with numpy.save")
+    return array
+
+
+def _input(text: str) -> tuple[str, str]:
+    name, _, file = text.partition("=")
+    if not name or not file:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no NAME=FILE.npy; write for instance x=x.npy"
+        )
+    return name, file
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; write 1 or more")
+    return int(text)

@@ -1,0 +1,98 @@
+"""The report as text for a terminal: where every operator runs, and each figure by its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_NAME_WIDTH = 44
+_HEADINGS = ("operator", "kind", "on", "cycles", "bound", "why on the CPU")
+_RIGHT_ALIGNED = (3, 4)
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """The table of operators, then the totals. `report` is what report.json holds."""
+    lines = [*_operator_table(report["operators"]), "", *_totals(report["totals"])]
+    for note in report.get("notes", ()):
+        lines.append(f"note: {_note(note)}")
+    return "\n".join(lines)
+
+
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]
+) -> list[str]:
+    """Lines in columns as wide as their widest cell; the columns `right` end flush."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (headings, *rows)
+    ]
+
+
+def _operator_table(operators: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        (
+            _shorten(str(row["name"])),
+            str(row.get("op", "")),
+            str(row["device"]),
+            _count(row.get("cycles")),
+            _count(row.get("bound_cycles")),
+            str(row.get("reason") or ""),
+        )
+        for row in operators
+    ]
+    on_npu = sum(row["device"] == "npu" for row in operators)
+    where = f"{on_npu} on the NPU, {len(operators) - on_npu} on the CPU"
+    return [
+        f"{len(operators)} operators: {where}; cycles are simulated, bound is the least possible",
+        *table(_HEADINGS, rows, _RIGHT_ALIGNED),
+    ]
+
+
+def _totals(totals: Mapping[str, Any]) -> list[str]:
+    """One line a figure that the report has, with how it was come by."""
+    rows = [
+        ("NPU time", _figure(totals, "cycles", "cycles simulated", "bound_cycles")),
+        ("roofline", _figure(totals, "roofline_cycles", "cycles by formula")),
+        ("latency", _milliseconds(totals.get("latency_ms"))),
+        ("arena", _figure(totals, "arena_bytes", "bytes planned", "arena_bound_bytes")),
+        ("weights", _figure(totals, "weight_bytes", "bytes stored")),
+        ("work", _figure(totals, "macs", "MACs counted")),
+        ("MAC array", _percent(totals.get("mac_utilization"))),
+        ("crossings", _figure(totals, "crossings", "between CPU and NPU")),
+    ]
+    return [f"{name:<10} {text}" for name, text in rows if text]
+
+
+def _figure(totals: Mapping[str, Any], key: str, unit: str, bound: str = "") -> str:
+    value, least = totals.get(key), totals.get(bound)
+    if value is None:
+        return ""
+    text = f"{_count(value)} {unit}"
+    if not least:
+        return text
+    return f"{text}, bounded below by {_count(least)} ({value / least:.2f} x)"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f} ms modelled"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} % busy, simulated"
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{round(value):,}"
+
+
+def _note(note: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key} {value}" for key, value in note.items())
+
+
+def _shorten(name: str) -> str:
+    """ONNX names differ at their ends, so the beginning is what goes."""
+    return name if len(name) <= _NAME_WIDTH else f"...{name[-_NAME_WIDTH + 3 :]}"
