@@ -31,6 +31,7 @@ from tilewright.passes.npu_operators import (
 )
 from tilewright.passes.npu_views import is_view
 from tilewright.passes.placement_reasons import PlacementReasons
+from tilewright.passes.reasons import reasons_of
 from tilewright.targets.description import Npu
 from tilewright.targets.operators import Conv2d, Operator
 from tilewright.targets.support import refuses
@@ -126,4 +127,6 @@ def _record_reasons(module: tvm.IRModule, npu: Npu, reasons: PlacementReasons) -
 
     for function in module.functions.values():
         if isinstance(function, relax.Function):
+            for node, text in reasons_of(function).items():
+                reasons.refuse([node], "not-recognised", text)
             relax.analysis.post_order_visit(function, visit)
