@@ -64,7 +64,8 @@ def fuse_npu_operators(npu: Npu, reasons: PlacementReasons) -> tvm.transform.Pas
 
     def rewrite(module: tvm.IRModule) -> tvm.IRModule:
         _record_reasons(module, npu, reasons)
-        patterns = [(name, pattern, {}, is_taken) for name, pattern in _patterns()]
+        no_annotations: dict[str, DFPattern] = {}
+        patterns = [(name, pattern, no_annotations, is_taken) for name, pattern in _patterns()]
         return relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(module)
 
     rewrite.__name__ = "fuse_npu_operators"

@@ -7,7 +7,7 @@ channels, the one before it the width, and all others fold into the height, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -100,12 +100,18 @@ def _output_arithmetic(attrs: Any) -> dict[str, Any]:
     }
 
 
-def _clip(attrs: Any) -> dict[str, int]:
+def _clip(attrs: Any) -> dict[str, Any]:
     return {"clip_low": int(attrs["clip_low"]), "clip_high": int(attrs["clip_high"])}
 
 
-def _named(site: Site, index: int, count: int) -> tuple[str, tuple[str, ...]]:
-    return (site.name if count == 1 else f"{site.name}[{index}]"), site.onnx_nodes
+def _per_image(
+    site: Site, batch: int, *arguments: relax.Expr
+) -> Iterator[tuple[str, Tensor, tuple[Tensor, ...]]]:
+    """Name, output and inputs of the operator that does each image of a batch."""
+    outputs = images_of(site.output, batch)
+    inputs = zip(*(images_of(site.image(a), batch) for a in arguments), strict=True)
+    for index, (output, images) in enumerate(zip(outputs, inputs, strict=True)):
+        yield (site.name if batch == 1 else f"{site.name}[{index}]"), output, images
 
 
 def _require_nhwc(call: relax.Call) -> None:
@@ -119,11 +125,10 @@ def _conv2d(call: relax.Call, site: Site) -> list[Operator]:
     if attrs["kernel_layout"] != "HWIO":
         raise NotOnNpuError("layout", f"has {attrs['kernel_layout']} weights; the NPU reads HWIO")
     batch = shape_of(call.args[0])[0]
-    inputs = images_of(site.image(call.args[0]), batch)
-    outputs = images_of(site.output, batch)
     return [
         Conv2d(
-            *_named(site, index, batch),
+            name,
+            site.onnx_nodes,
             output,
             input=image,
             weight=constant(call.args[1]),
@@ -138,7 +143,7 @@ def _conv2d(call: relax.Call, site: Site) -> list[Operator]:
             groups=int(attrs["groups"]),
             **_output_arithmetic(attrs),
         )
-        for index, (image, output) in enumerate(zip(inputs, outputs, strict=True))
+        for name, output, (image,) in _per_image(site, batch, call.args[0])
     ]
 
 
@@ -172,7 +177,8 @@ def _matmul(call: relax.Call, site: Site) -> list[Operator]:
         raise NotOnNpuError("arithmetic", "uses one premultiplied scale between run-time matrices")
     return [
         MatMul(
-            *_named(site, index, batch),
+            name,
+            site.onnx_nodes,
             output,
             a=left,
             b=right,
@@ -181,14 +187,7 @@ def _matmul(call: relax.Call, site: Site) -> list[Operator]:
             multiplier=float(attrs["multiplier"]),
             **_output_arithmetic(attrs),
         )
-        for index, (left, right, output) in enumerate(
-            zip(
-                images_of(site.image(call.args[0]), batch),
-                images_of(site.image(call.args[1]), batch),
-                images_of(site.output, batch),
-                strict=True,
-            )
-        )
+        for name, output, (left, right) in _per_image(site, batch, *call.args)
     ]
 
 
@@ -241,9 +240,9 @@ def _pool(kind: str) -> Callable[[relax.Call, Site], list[Operator]]:
         _require_nhwc(call)
         attrs = call.attrs
         batch = shape_of(call.args[0])[0]
-        scales: dict[str, Any] = {}
+        scales: dict[str, Any] = _clip(attrs)
         if kind == "average":
-            scales = {
+            scales |= {
                 "count_include_pad": bool(attrs["count_include_pad"]),
                 "input_scale": float(attrs["input_scale"]),
                 "input_zero": int(attrs["input_zero"]),
@@ -252,7 +251,8 @@ def _pool(kind: str) -> Callable[[relax.Call, Site], list[Operator]]:
             }
         return [
             Pool2d(
-                *_named(site, index, batch),
+                name,
+                site.onnx_nodes,
                 output,
                 kind=kind,  # type: ignore[arg-type]
                 input=image,
@@ -260,15 +260,8 @@ def _pool(kind: str) -> Callable[[relax.Call, Site], list[Operator]]:
                 strides=_ints(attrs["strides"]),  # type: ignore[arg-type]
                 pads=_ints(attrs["padding"]),  # type: ignore[arg-type]
                 **scales,
-                **_clip(attrs),
             )
-            for index, (image, output) in enumerate(
-                zip(
-                    images_of(site.image(call.args[0]), batch),
-                    images_of(site.output, batch),
-                    strict=True,
-                )
-            )
+            for name, output, (image,) in _per_image(site, batch, call.args[0])
         ]
 
     return build

@@ -1,9 +1,10 @@
 """One walk over a Relax function's bindings that rebuilds it and keeps ONNX names.
 
     rewriter = Rewriter(function)
-    return rewriter.run(lambda call: replacement or None)
+    return rewriter.run(lambda value: replacement or None)
 
-`rewrite` sees every call in order, its arguments already rewritten, and returns the expression
+`rewrite` sees every call and every item taken of a tuple in order, its arguments already
+rewritten, and returns the expression
 that takes its place (nested calls are welcome: each is bound on its own) or None to leave it.
 What it returns without names inherits those of the call it replaces. Bindings nobody reads any
 more are dropped. A function with control flow is returned as it was.
@@ -20,7 +21,7 @@ from tvm import relax
 
 from tilewright.passes.names import onnx_nodes_of, with_names
 
-Rewrite = Callable[[relax.Call], relax.Expr | None]
+Rewrite = Callable[[relax.Expr], relax.Expr | None]
 
 
 class Rewriter:
@@ -73,7 +74,7 @@ class Rewriter:
             self._bindings.append(relax.MatchCast(binding.var, value, binding.ty))
             return
         names = onnx_nodes_of(value)
-        if isinstance(value, relax.Call):
+        if isinstance(value, relax.Call | relax.TupleGetItem):
             replacement = rewrite(value)
             value = value if replacement is None else replacement
         value = self._typed(value, names)

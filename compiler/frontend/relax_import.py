@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
+from tilewright.compiler.frontend.converters import CONVERTERS
 from tilewright.compiler.frontend.opset import opset_of
 from tilewright.passes.names import with_names
 from tilewright.passes.rewriter import Rewriter, has_control_flow
@@ -84,7 +85,12 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         self._node, self._operator = attrs["tvm_custom"]["name"], op_name
-        result = super()._convert_operator(op_name, inputs, attrs, opset)
+        own = CONVERTERS.get(op_name)
+        result = own(inputs, attrs, opset) if own else None
+        if result is None:
+            result = super()._convert_operator(op_name, inputs, attrs, opset)
+        else:
+            result = self.bb.normalize(result)
         if self._depth:  # a branch's bindings must stay inside the branch
             return result
         return self._bound(result)
@@ -120,7 +126,7 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
             function.attrs,
         )
         updated = tvm.IRModule(module.functions, attrs=module.attrs)
-        updated["main"] = Rewriter(named).run(lambda call: None)
+        updated["main"] = Rewriter(named).run(lambda value: None)
         return updated
 
     def _named_block(self, block: relax.BindingBlock) -> relax.BindingBlock:
