@@ -1,0 +1,66 @@
+"""Tilewright's public calls: compile a model, load what was compiled.
+
+Importing this is cheap; TVM is loaded when something is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilewright.compiler.artifact import Artifact
+    from tilewright.targets.description import Target
+
+__all__ = ["compile_model", "load_artifact"]
+
+
+def compile_model(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    target: str | os.PathLike[str] | Target,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    fallback: bool = True,
+    placements: Mapping[str, Literal["cpu", "npu"]] | None = None,
+    dump: str | os.PathLike[str] | None = None,
+    time_passes: bool = False,
+    verify: bool = False,
+    progress: bool = False,
+) -> Artifact:
+    """Compile an ONNX model for a board, named or described in a .toml file.
+
+    `shapes` fixes inputs by name; without `fallback` any operator on the CPU is an error;
+    `placements` puts ONNX nodes on a device by hand; `dump` is a directory for the IR after every
+    pass; `verify` compares seeded runs with onnxruntime. The artifact lives in a temporary
+    directory until it is saved. Raises TilewrightError for whatever the caller can mend.
+    """
+    from tilewright.compiler.artifact import make_artifact
+    from tilewright.compiler.compile import Options, compile_program
+
+    options = Options(
+        shapes=shapes or {},
+        fallback=fallback,
+        placements=placements or {},
+        dump=Path(dump) if dump is not None else None,
+        time_passes=time_passes,
+        progress=progress,
+    )
+    source = model if not isinstance(model, str | os.PathLike) else Path(model)
+    board = target if not isinstance(target, os.PathLike) else Path(target)
+    artifact = make_artifact(compile_program(source, board, options))
+    if verify:
+        from tilewright.compiler.verify import verify_artifact
+
+        verify_artifact(artifact, source, board, options)
+    return artifact
+
+
+def load_artifact(path: str | os.PathLike[str], *, threads: int | None = None) -> Artifact:
+    """The artifact in a directory or a .tar file; see `tilewright.compiler.artifact`."""
+    from tilewright.compiler.artifact import load_artifact as load
+
+    return load(path, threads=threads)

@@ -72,7 +72,7 @@ def assemble(parts: Parts, fallback: bool) -> Program:
         totals=assembly.report.totals(
             arena_bytes, int(main.attrs["arena_bound_bytes"]), len(weights)
         ),
-        target_toml=parts.target.text,
+        target_toml=parts.target.source,
         notes=tuple(assembly.report.notes),
     )
 
@@ -120,7 +120,8 @@ class _Assembly:
 
     def _npu_call(self, call: relax.Call) -> None:
         symbol = str(call.args[0].global_symbol)
-        rows = self.report.add_region(symbol, self.parts.weights.blob())
+        arena_bytes = int(self.parts.module["main"].attrs["arena_bytes"])
+        rows = self.report.add_region(symbol, self.parts.weights.blob(), arena_bytes)
         self.steps.append(NpuCall(tuple(rows), symbol, self.parts.regions[symbol].stream))
 
     def _reference(self, argument: relax.Expr) -> Reference:

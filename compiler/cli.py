@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from tilewright.compiler import cli_compile, cli_disassemble, cli_run, cli_target
-from tilewright.targets.errors import TilewrightError
+from tilewright.targets.errors import TilewrightError, VerificationError
 
 DONE, OUR_FAULT, UNUSABLE_INPUT, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "TILEWRIGHT_DEBUG"
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         options.command(options)
         sys.stdout.flush()
+    except VerificationError as error:
+        return _fail(OUR_FAULT, str(error))
     except TilewrightError as error:
         return _fail(UNUSABLE_INPUT, str(error))
     except KeyboardInterrupt:

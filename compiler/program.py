@@ -39,6 +39,21 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Intermediate:
+    """A tensor of the ONNX graph that lies in the arena, dense, once `steps` steps have run.
+
+    `axes` leads from the arena's order of axes to the ONNX tensor's: onnx = arena.transpose(axes).
+    """
+
+    name: str
+    shape: tuple[int, ...]  # in the arena
+    dtype: str
+    offset: int
+    steps: int
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class KernelCall:
     """One CPU kernel: `symbol(arguments..., task_begin, task_end)`, in any split of 0..tasks."""
 
@@ -81,3 +96,4 @@ class Program:
     totals: dict[str, Any]
     target_toml: str  # the description it was compiled for, verbatim
     notes: tuple[dict[str, Any], ...] = field(default=())  # copies made, warnings, with causes
+    intermediates: tuple[Intermediate, ...] = field(default=())  # in the order they are computed

@@ -28,6 +28,8 @@ from tilewright.targets.operators import (
     Tensor,
 )
 
+NPU_DTYPES = ("int8", "uint8")
+
 
 @dataclass
 class NotOnNpuError(Exception):
@@ -57,9 +59,19 @@ def dense_image(name: str, expr: relax.Expr) -> Tensor:
     """A tensor that owns its buffer and lies densely in it."""
     height, width, channels = image_shape(shape_of(expr))
     dtype = dtype_of(expr)
-    if dtype not in ("int8", "uint8"):
-        raise NotOnNpuError("dtype", f"works on {dtype}; the NPU takes int8 and uint8")
+    if dtype not in NPU_DTYPES:
+        raise NotOnNpuError("dtype", f"gives {dtype}; the NPU computes in int8")
     return Tensor(name, height, width, channels, dtype, buffer=name)  # type: ignore[arg-type]
+
+
+def tensors_of(call: relax.Call) -> list[relax.Expr]:
+    """The tensors among a call's arguments, those in tuples included, constants left out."""
+    arguments = [
+        field
+        for argument in call.args
+        for field in (argument.fields if isinstance(argument, relax.Tuple) else [argument])
+    ]
+    return [a for a in arguments if isinstance(a.ty, relax.TensorType) and array_of(a) is None]
 
 
 def constant(expr: relax.Expr) -> NDArray[Any]:
@@ -114,6 +126,13 @@ def _per_image(
         yield (site.name if batch == 1 else f"{site.name}[{index}]"), output, images
 
 
+def _strides(call: relax.Call) -> tuple[int, int]:
+    """Row and column stride; 1 where there is one window only, which never moves."""
+    rows, columns = shape_of(call)[1:3]
+    down, right = _ints(call.attrs["strides"])
+    return (1 if rows == 1 else down), (1 if columns == 1 else right)
+
+
 def _require_nhwc(call: relax.Call) -> None:
     if call.attrs["data_layout"] != "NHWC":
         raise NotOnNpuError("layout", "is laid out NCHW; the NPU reads NHWC")
@@ -137,7 +156,7 @@ def _conv2d(call: relax.Call, site: Site) -> list[Operator]:
             multiplier=constant(call.args[3]),
             requantize=str(attrs["requantize"]),  # type: ignore[arg-type]
             input_zero=int(attrs["input_zero"]),
-            strides=_ints(attrs["strides"]),  # type: ignore[arg-type]
+            strides=_strides(call),
             dilations=_ints(attrs["dilation"]),  # type: ignore[arg-type]
             pads=_ints(attrs["padding"]),  # type: ignore[arg-type]
             groups=int(attrs["groups"]),
@@ -257,7 +276,7 @@ def _pool(kind: str) -> Callable[[relax.Call, Site], list[Operator]]:
                 kind=kind,  # type: ignore[arg-type]
                 input=image,
                 kernel=_ints(attrs["kernel"]),  # type: ignore[arg-type]
-                strides=_ints(attrs["strides"]),  # type: ignore[arg-type]
+                strides=_strides(call),
                 pads=_ints(attrs["padding"]),  # type: ignore[arg-type]
                 **scales,
             )
@@ -308,5 +327,7 @@ def operators_of(call: relax.Call, site: Site) -> list[Operator]:
     """The NPU operators that compute `call`, one an image; NotOnNpuError says why not."""
     name = op_name(call)
     if name not in BUILDERS:
-        raise NotOnNpuError("unknown-operator", f"{name} has no form on the NPU")
+        if any(dtype_of(argument) not in NPU_DTYPES for argument in tensors_of(call)):
+            raise NotOnNpuError("dtype", "reads real numbers; the NPU computes in int8")
+        raise NotOnNpuError("unknown-operator", f"the NPU has no {name.split('.')[-1]}")
     return BUILDERS[name](call, site)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def make_manifest(
             "file": WEIGHTS,
         },
         "steps": [_step(program, step) for step in program.steps],
+        "intermediates": [asdict(tensor) for tensor in program.intermediates],
         "host": dict(host),
         "board": dict(board),
     }

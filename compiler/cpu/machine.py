@@ -23,7 +23,7 @@ class _Vectors:
 # The widest first; the first that the CPU has counts.
 _VECTORS = {
     "x86_64": (
-        _Vectors("avx512f", 512, 32),
+        _Vectors("avx512bw", 512, 32),
         _Vectors("avx2", 256, 16),
         _Vectors("avx", 256, 16),
         _Vectors("sse2", 128, 16),
@@ -53,6 +53,7 @@ def resolve(cpu: Cpu) -> CpuFacts:
         vector_bits=vectors.bits if vectors else 0,
         vector_registers=vectors.registers if vectors else 16,
         has_fma=family == "aarch64" or bool(known & {"fma", "vfp4", "f", "mve.fp"}),
+        multiplies_pairs=family == "x86_64" and vectors is not None,
         clock_ghz=float(getattr(cpu, "clock_ghz", 1.0)),
         dram_gb_per_s=float(getattr(cpu, "dram_gb_per_s", 2.0)),
     )

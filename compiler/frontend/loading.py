@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model
 
 from tilewright.targets.errors import ModelError
@@ -39,7 +38,7 @@ def _parsed(path: Path, content: bytes) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
-    except DecodeError:
+    except Exception:  # protobuf's DecodeError, whose module is not ours to depend on
         if _looks_like_onnx(content):
             message = "truncated or damaged ONNX file; export or download it again"
         else:

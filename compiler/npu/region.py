@@ -22,8 +22,11 @@ from tilewright.passes.npu_operators import (
     image_shape,
     operators_of,
 )
-from tilewright.passes.npu_views import Slice, concat_axis, slice_of
+from tilewright.passes.npu_views import RESHAPES, Slice, concat_axis, slice_of
 from tilewright.targets.operators import Conv2d, Copy, Operator, Region, Tensor
+
+# What can be computed where it is asked for, because its sources can.
+PLACEABLE = (*RESHAPES, "relax.permute_dims", "relax.concat")
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class RegionLowering:
         outputs = tuple(f"out{i}" for i in range(len(results)))
         for index, result in enumerate(results):
             self._reserve(outputs[index], result)
-        self._place_concat_parts(bindings)
+        self._place_backwards(bindings)
         for binding in bindings:
             self._lower_binding(binding.var, binding.value)
         for index, result in enumerate(results):
@@ -76,17 +79,32 @@ class RegionLowering:
         self._buffer_bytes[buffer] = image.elements
         self._placed.setdefault(result, image)
 
-    def _place_concat_parts(self, bindings: list[relax.Binding]) -> None:
-        """Give the parts of each concat their places in the whole, last concat first."""
-        computed = {b.var for b in bindings if _is_composite_call(b.value, self._composites)}
-        computed |= {b.var for b in bindings if op_name(b.value) == "relax.concat"}
+    def _place_backwards(self, bindings: list[relax.Binding]) -> None:
+        """Let what is joined or renamed later be computed where it will lie, last use first."""
+        computed = {
+            b.var
+            for b in bindings
+            if isinstance(b.value, relax.Call)
+            and (isinstance(b.value.op, relax.Var) or op_name(b.value) in PLACEABLE)
+        }
         for binding in reversed(bindings):
-            if op_name(binding.value) != "relax.concat":
-                continue
-            whole = self._place_of(binding.var)
-            for part, view in _concat_parts(binding.value, whole):
-                if part in computed and part not in self._placed:
-                    self._placed[part] = view
+            for source, place in self._places_of_sources(binding.var, binding.value):
+                if source in computed and source not in self._placed:
+                    self._placed[source] = place
+
+    def _places_of_sources(
+        self, var: relax.Var, value: relax.Expr
+    ) -> list[tuple[relax.Var, Tensor]]:
+        """Where the sources of a concat or reshape would have to lie to need no copy."""
+        if op_name(value) == "relax.concat":
+            return _concat_parts(value, self._place_of(var))
+        if op_name(value) not in PLACEABLE or var not in self._placed:
+            return []
+        place = self._placed[var]
+        if not _is_dense(place):
+            return []
+        image = dense_image(place.buffer, value.args[0])
+        return [(value.args[0], replace(image, offset=place.offset))]
 
     def _place_of(self, var: relax.Var) -> Tensor:
         """Where `var` is to be computed: its reserved place, or a buffer of its own."""
@@ -188,19 +206,19 @@ def _results(function: relax.Function) -> list[relax.Var]:
     return list(body.fields) if isinstance(body, relax.Tuple) else [body]
 
 
-def _is_composite_call(value: relax.Expr, composites: dict[relax.Var, relax.Function]) -> bool:
-    return isinstance(value, relax.Call) and isinstance(value.op, relax.Var)
-
-
 def _concat_parts(call: relax.Call, whole: Tensor) -> list[tuple[relax.Var, Tensor]]:
     """Each part of a concat with its view of the whole."""
     parts = list(call.args[0].fields)
     axis = concat_axis(call)
+    assert axis is not None
     views, start = [], 0
     for part in parts:
         height, width, channels = image_shape(shape_of(part))
-        pitch = {"height": whole.pitch_y, "width": whole.pitch_x, "channels": 1}[axis]
-        extent = {"height": height, "width": width, "channels": channels}[axis]
+        pitch, extent = {
+            "height": (whole.pitch_y, height),
+            "width": (whole.pitch_x, width),
+            "channels": (1, channels),
+        }[axis]
         view = replace(
             whole,
             name=f"{whole.name}+{start}",

@@ -130,3 +130,21 @@ def test_a_batch_is_one_operator_an_image() -> None:
     one, two = lowered(graph((2, 4, 4, 3), body)).region.operators
     assert (one.name, two.name) == ("a[0]", "a[1]")
     assert (two.input.offset, two.output.offset) == (4 * 4 * 3, 4 * 4 * 8)
+
+
+def test_a_reshaped_result_is_computed_in_the_output() -> None:
+    def body(emit, x):
+        flat = emit(relax.op.reshape(emit(conv(x, 8, "a")), (1, 128)))
+        return emit(dequantize(flat, "end"))
+
+    lowering = lowered(graph((1, 4, 4, 3), body))
+    assert [operator.output.buffer for operator in lowering.region.operators] == ["out0"]
+    assert lowering.copies == []
+
+
+def test_a_window_that_never_moves_has_stride_one() -> None:
+    def body(emit, x):
+        return emit(dequantize(emit(conv(x, 8, "a", strides=[9, 9])), "end"))
+
+    (operator,) = lowered(graph((1, 4, 4, 3), body)).region.operators
+    assert operator.strides == (1, 1)
