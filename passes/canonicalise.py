@@ -4,7 +4,9 @@
     flatten, squeeze, expand_dims, reshape(reshape(x))           ->  reshape(x)
     reshape or permute_dims of a constant                        ->  the constant, rearranged
     where(isnan(c), d, c) of constants                           ->  the constant it is
-    call_tir(maximum | minimum, x, c), maximum | minimum(x, c)   ->  clip(x, c, inf), clip(x, -inf, c)
+    call_tir(maximum, x, c), maximum(x, c)                       ->  clip(x, c, inf)
+    call_tir(minimum, x, c), minimum(x, c)                       ->  clip(x, -inf, c)
+    split(x).1                                                   ->  strided_slice(x)
     relu6(x), clip(clip(x, a, b), c, d)                          ->  one clip
     clip(x, 0, inf)                                              ->  relu(x)
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tvm
@@ -50,7 +53,9 @@ def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
 def _canonicalised(function: relax.Function) -> relax.Function:
     rewriter = Rewriter(function)
 
-    def rewrite(call: relax.Call) -> relax.Expr | None:
+    def rewrite(call: relax.Expr) -> relax.Expr | None:
+        if isinstance(call, relax.TupleGetItem):
+            return _split_part(call, rewriter)
         if not has_static_shape(call):
             return None
         if (bounds := clip_bounds(call, rewriter.definition)) is not None:
@@ -88,6 +93,27 @@ def _permuted(call: relax.Call, rewriter: Rewriter) -> relax.Expr | None:
         return call.args[0]
     value = array_of(rewriter.definition(call.args[0]))
     return None if value is None else constant(value.transpose(axes))
+
+
+def _split_part(item: relax.TupleGetItem, rewriter: Rewriter) -> relax.Expr | None:
+    split = rewriter.definition(item.tuple_value)
+    if op_name(split) != "relax.split" or not has_static_shape(split.args[0]):
+        return None
+    shape = shape_of(split.args[0])
+    axis = int(split.attrs.axis) % len(shape)
+    edges = split_edges(shape[axis], split.attrs.indices_or_sections)
+    return relax.op.strided_slice(
+        split.args[0], [axis], [edges[item.index]], [edges[item.index + 1]]
+    )
+
+
+def split_edges(extent: int, indices_or_sections: Any) -> list[int]:
+    """Where the parts of a split begin and end: by a number of parts, or by the given indices."""
+    if isinstance(indices_or_sections, tvm.tirx.IntImm):
+        sections = int(indices_or_sections)
+        size = math.ceil(extent / sections)
+        return [min(part * size, extent) for part in range(sections + 1)]
+    return [0, *(int(edge) for edge in indices_or_sections), extent]
 
 
 def _chosen(call: relax.Call, rewriter: Rewriter) -> relax.Expr | None:
@@ -172,7 +198,8 @@ def without_unused_kernels(module: tvm.IRModule) -> tvm.IRModule:
     for function in module.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(
-                function, lambda e: used.add(e.name_hint) if isinstance(e, tvm.ir.GlobalVar) else None
+                function,
+                lambda e: used.add(e.name_hint) if isinstance(e, tvm.ir.GlobalVar) else None,
             )
     kept = {
         name: function

@@ -102,17 +102,19 @@ def recognise(source: relax.Expr, goal: Goal, rewriter: Rewriter) -> relax.Expr:
 
 def _float_nodes(source: relax.Expr, rewriter: Rewriter, known: Container[str]) -> list[str]:
     """The nodes of the float operators between `source` and what was dequantised before it."""
-    names: list[str] = []
+    names: dict[str, None] = {}
+    seen: set[relax.Expr] = set()
     pending = [source]
     while pending:
         value = rewriter.definition(pending.pop())
-        if op_name(value) in ("", "relax.dequantize", "relax.quantize"):
+        if op_name(value) in ("", "relax.dequantize", "relax.quantize") or value in seen:
             continue
-        fresh = [name for name in onnx_nodes_of(value) if name not in names]
-        if fresh and not any(name in known for name in fresh):
-            names += fresh
+        seen.add(value)
+        own = onnx_nodes_of(value)
+        if not any(name in known for name in own):
+            names.update(dict.fromkeys(own))
             pending += variables_in(value)
-    return names
+    return list(names)
 
 
 def _is_table(source: relax.Expr, rewriter: Rewriter) -> bool:
@@ -139,9 +141,7 @@ def _goal_of(quantize: relax.Call) -> Goal:
 def _unquantised(function: relax.Function) -> dict[str, str]:
     """A reason for each float operator that reads a dequantised tensor and was not recognised."""
     definitions = {
-        binding.var: binding.value
-        for block in function.body.blocks
-        for binding in block.bindings
+        binding.var: binding.value for block in function.body.blocks for binding in block.bindings
     }
     reasons = {}
     for value in definitions.values():

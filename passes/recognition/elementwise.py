@@ -1,7 +1,7 @@
 """Add, subtract and multiply of two quantised tensors, and softmax.
 
-    quantize(clip(dequantize(a) + dequantize(b)))  ->  tilewright.add(a, b)
-    quantize(softmax(dequantize(x)))               ->  tilewright.softmax(x)
+quantize(clip(dequantize(a) + dequantize(b)))  ->  tilewright.add(a, b)
+quantize(softmax(dequantize(x)))               ->  tilewright.softmax(x)
 """
 
 from __future__ import annotations

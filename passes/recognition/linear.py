@@ -57,9 +57,7 @@ def recognise_linear(expr: relax.Expr, goal: Goal, rewriter: Rewriter) -> relax.
     return with_names(_matmul(product, goal, rewriter), names)
 
 
-def _product_and_bias(
-    core: relax.Expr, rewriter: Rewriter
-) -> tuple[relax.Expr, relax.Expr] | None:
+def _product_and_bias(core: relax.Expr, rewriter: Rewriter) -> tuple[relax.Expr, relax.Expr] | None:
     """(product, bias) when `core` adds a constant to a convolution or matmul."""
     if op_name(core) != "relax.add":
         return None

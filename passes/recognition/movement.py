@@ -2,23 +2,21 @@
 
     reshape(dequantize(x))            ->  dequantize(reshape(x))
     pad(dequantize(x), 0.0)           ->  dequantize(pad(x, zero point))
-    split(dequantize(x)).1            ->  dequantize(strided_slice(x))
     quantize(reshape(y))              ->  reshape(quantize(y)), for what `y` may be recognised as
     quantize(concat(y, z))            ->  concat(quantize(y), quantize(z))
 
-The first three need no QuantizeLinear after them, so a model that quantises only its arithmetic
+The first two need no QuantizeLinear after them, so a model that quantises only its arithmetic
 loses nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 from tvm import relax
 
-from tilewright.passes.constants import dtype_of, op_name, shape_of
+from tilewright.passes.constants import dtype_of, op_name
 from tilewright.passes.names import joined_names, with_names
 from tilewright.passes.recognition.pooling import max_pool
 from tilewright.passes.recognition.terms import (
@@ -43,7 +41,7 @@ MAXIMA = ("relax.nn.max_pool2d", "relax.max")
 
 def moved_on_int8(expr: relax.Expr, rewriter: Rewriter) -> relax.Expr | None:
     """dequantize(move(x)) for a move of dequantize(x); None when `expr` is no such thing."""
-    move = _move_of(expr, rewriter)
+    move = _move_of(expr)
     if move is None:
         return None
     source_expr, rebuild = move
@@ -63,7 +61,7 @@ def moved_on_int8(expr: relax.Expr, rewriter: Rewriter) -> relax.Expr | None:
 
 
 def _move_of(
-    expr: relax.Expr, rewriter: Rewriter
+    expr: relax.Expr,
 ) -> tuple[relax.Expr, Callable[[Quantized], relax.Expr]] | None:
     """What `expr` moves, and how to move the quantised tensor instead."""
     name = op_name(expr)
@@ -73,10 +71,6 @@ def _move_of(
         return expr.args[0], lambda source: _padded(expr, source)
     if name in MAXIMA:
         return expr.args[0], lambda source: max_pool(expr, source.value)
-    if isinstance(expr, relax.TupleGetItem):
-        split = rewriter.definition(expr.tuple_value)
-        if op_name(split) == "relax.split":
-            return split.args[0], lambda source: split_part(split, expr.index, source.value)
     return None
 
 
@@ -93,19 +87,6 @@ def _padded(move: relax.Call, source: Quantized) -> relax.Expr:
         raise Declined("the padding value is not one of the quantised values")
     widths = [int(width) for width in move.attrs.pad_width]
     return relax.op.nn.pad(source.value, widths, "constant", filler)
-
-
-def split_part(split: relax.Call, index: int, source: relax.Expr) -> relax.Expr:
-    """The slice of `source` that is part `index` of the split."""
-    shape = shape_of(source)
-    axis = int(split.attrs.axis) % len(shape)
-    sections = split.attrs.indices_or_sections
-    if hasattr(sections, "value"):
-        size = math.ceil(shape[axis] / int(sections))
-        edges = [min(part * size, shape[axis]) for part in range(int(sections) + 1)]
-    else:
-        edges = [0, *(int(edge) for edge in sections), shape[axis]]
-    return relax.op.strided_slice(source, [axis], [edges[index]], [edges[index + 1]])
 
 
 def recognise_movement(recognise: Recogniser) -> Recogniser:

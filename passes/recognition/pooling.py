@@ -91,7 +91,9 @@ def _window(core: relax.Call) -> dict[str, Any]:
     kernel = [int(value) for value in attrs.pool_size]
     strides = [int(value) for value in attrs.strides]
     padding = [int(value) for value in attrs.padding]
-    extra = ceil_mode_padding(shape_of(core.args[0])[2:], shape_of(core)[2:], kernel, strides, padding)
+    extra = ceil_mode_padding(
+        shape_of(core.args[0])[2:], shape_of(core)[2:], kernel, strides, padding
+    )
     if any(extra) and attrs.count_include_pad and op_name(core) != "relax.nn.max_pool2d":
         raise Declined("an average pool that counts padding in ceil mode is not supported")
     padding[2] += extra[0]

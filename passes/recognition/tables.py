@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from tilewright.passes.constants import constant, op_name, scalar_of, shape_of
-from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
+from tilewright.passes.names import onnx_nodes_of, with_names
 from tilewright.passes.quantized_ops import call
 from tilewright.passes.recognition.terms import (
     Declined,
@@ -35,7 +35,7 @@ Values = NDArray[np.float64]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _sigmoid(x: Values) -> Values:
+def _sigmoid(x: Values) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
@@ -155,8 +155,10 @@ class _Evaluation:
             x = self.of(core.args[0])
             slope = core.attrs.alpha if name == "nn.leakyrelu" else self.of(core.args[1])
             return np.where(x < 0, x * np.float64(slope), x)
-        raise Declined(f"operator {name or 'input'} between its DequantizeLinear and QuantizeLinear"
-                       " has no int8 form")
+        raise Declined(
+            f"operator {name or 'input'} between its DequantizeLinear and QuantizeLinear"
+            " has no int8 form"
+        )
 
     def _source_values(self, core: relax.Expr) -> Values:
         source = dequantized(core, self._rewriter)

@@ -1,4 +1,4 @@
-"""The words recognisers share: a quantised value, the goal it is brought to, a reason to decline."""
+"""The words recognisers share: a quantised value, the goal it is brought to, a refusal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.passes.rewriter import Rewriter
 QUANTIZED_DTYPES = ("int8", "uint8")
 
 
-class Declined(Exception):
+class Declined(Exception):  # noqa: N818 -- no error, an answer
     """Why a group of nodes is left in float; the text completes `node: ...`."""
 
 

@@ -1,0 +1,51 @@
+"""Operators imported in a form better than TVM's own converter gives.
+
+A converter takes the block builder, the inputs, the attributes and the opset, and returns the
+Relax expression, or None where TVM's converter should do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from tilewright.passes.constants import array_of, has_static_shape, scalar_of, shape_of
+
+Attributes = dict[str, Any]
+Converter = Callable[[list[relax.Expr | None], Attributes, int], relax.Expr | None]
+
+
+def _input(inputs: list[relax.Expr | None], position: int) -> relax.Expr | None:
+    return inputs[position] if position < len(inputs) else None
+
+
+def _pad(inputs: list[relax.Expr | None], attrs: Attributes, opset: int) -> relax.Expr | None:
+    """Constant padding by non-negative amounts as relax.nn.pad, which later passes can move."""
+    source, widths = inputs[0], _input(inputs, 1)
+    if opset < 11 or source is None or widths is None or not has_static_shape(source):
+        return None
+    amounts, axes = array_of(widths), _pad_axes(inputs, len(shape_of(source)))
+    value = 0.0 if _input(inputs, 2) is None else scalar_of(inputs[2])
+    mode = attrs.get("mode", b"constant")
+    if amounts is None or axes is None or value is None or mode != b"constant":
+        return None
+    if (amounts < 0).any() or not np.isfinite(value):
+        return None
+    before, after = np.split(amounts.astype(int), 2)
+    pairs = np.zeros((len(shape_of(source)), 2), int)
+    pairs[axes, 0], pairs[axes, 1] = before, after
+    return relax.op.nn.pad(source, [int(width) for width in pairs.reshape(-1)], "constant", value)
+
+
+def _pad_axes(inputs: list[relax.Expr | None], rank: int) -> list[int] | None:
+    given = _input(inputs, 3)
+    if given is None:
+        return list(range(rank))
+    axes = array_of(given)
+    return None if axes is None else [int(axis) % rank for axis in axes]
+
+
+CONVERTERS: dict[str, Converter] = {"Pad": _pad}
