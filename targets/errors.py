@@ -27,3 +27,7 @@ class ArtifactError(TilewrightError):
 
 class SimulatorFault(TilewrightError):  # noqa: N818
     """A command stream the NPU refuses: which instruction, which field, why."""
+
+
+class VerificationError(TilewrightError):
+    """An artifact whose results are not the model's: a fault of ours, not of the input."""

@@ -54,6 +54,10 @@ def model_header(program: Program) -> str:
         output_count=len(program.outputs),
         step_count=len(program.steps),
         uses_npu=int(uses_npu(program)),
+        npu_macros=_npu_macros(program),
+        npu_declarations=_NPU_MACHINE.substitute(name=c_name(program.name))
+        if uses_npu(program)
+        else "",
     )
 
 
@@ -175,6 +179,18 @@ def _tensor(port: Port) -> str:
 def _rows(rows: Iterable[str]) -> str:
     """C has no empty table, so one of nothing stands for it."""
     return ",\n    ".join(rows) or "{0}"
+
+
+_NPU_MACHINE = Template("""
+/* The NPU the command streams are made for, as npu_simulator.h takes it. A program with a driver
+ * of its own leaves this unmentioned. */
+struct npu_machine;
+extern const struct npu_machine ${name}_npu_machine;
+""")
+
+
+def _npu_macros(program: Program) -> str:
+    return ""
 
 
 def _port_list(ports: Iterable[Port]) -> str:

@@ -115,6 +115,7 @@ tilewright_status tilewright_run_until(tilewright_context *context, int32_t step
     return TILEWRIGHT_BAD_STEP;
   }
   context->error[0] = '\0';
+  memset(&context->npu_totals, 0, sizeof context->npu_totals);
   for (index = 0; index < steps; ++index) {
     tilewright_status status = run_step(context, &model->steps[index]);
     if (status != TILEWRIGHT_OK) {

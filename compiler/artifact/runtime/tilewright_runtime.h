@@ -75,6 +75,14 @@ typedef struct tilewright_resources {
 
 struct tilewright_model;
 
+/* What the NPU counted over the streams of one run; all zero where its driver counts nothing. */
+typedef struct tilewright_npu_totals {
+  uint64_t cycles;
+  uint64_t macs;
+  uint64_t dram_bytes; /* whole bursts */
+  uint64_t energy_fj;  /* femtojoules */
+} tilewright_npu_totals;
+
 /* Written by init; the fields are the runtime's own. Place it wherever it suits. */
 typedef struct tilewright_context {
   const struct tilewright_model *model;
@@ -83,6 +91,7 @@ typedef struct tilewright_context {
   struct npu_device *npu;
   tilewright_runner runner;
   void *runner_data;
+  tilewright_npu_totals npu_totals;
   char error[TILEWRIGHT_ERROR_BYTES];
 } tilewright_context;
 
