@@ -7,6 +7,7 @@ from collections.abc import Sequence
 TO_NHWC = [0, 2, 3, 1]
 TO_NCHW = [0, 3, 1, 2]
 OIHW_TO_HWIO = [2, 3, 1, 0]
+SPATIAL_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
 
 
 def join_orders(inner: Sequence[int], outer: Sequence[int]) -> list[int]:

@@ -16,6 +16,7 @@ import numpy as np
 from tvm import relax
 
 from tilewright.passes.constants import dtype_of, op_name, shape_of
+from tilewright.passes.layouts import SPATIAL_AXES
 from tilewright.passes.names import joined_names, with_names
 from tilewright.passes.quantized_ops import call
 from tilewright.passes.recognition.terms import (
@@ -25,8 +26,6 @@ from tilewright.passes.recognition.terms import (
     require_only_reader,
 )
 from tilewright.passes.rewriter import Rewriter
-
-SPATIAL = {"NCHW": (2, 3), "NHWC": (1, 2)}
 
 
 def recognise_average(expr: relax.Expr, goal: Goal, rewriter: Rewriter) -> relax.Expr:
@@ -71,7 +70,7 @@ def _whole_image(core: relax.Call) -> dict[str, Any]:
     """The window that covers the image a mean or maximum over height and width reduces."""
     shape = shape_of(core.args[0])
     axes = tuple(sorted(int(axis) % len(shape) for axis in core.attrs.axis or ()))
-    for layout, spatial in SPATIAL.items():
+    for layout, spatial in SPATIAL_AXES.items():
         if len(shape) == 4 and axes == spatial:
             height, width = (shape[axis] for axis in spatial)
             return {

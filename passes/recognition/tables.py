@@ -39,7 +39,7 @@ def _sigmoid(x: Values) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def _gelu_tanh(x: Values) -> Values:
+def _gelu_tanh(x: Values) -> Any:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
