@@ -27,7 +27,7 @@ def _cpu_problems(cpu: Cpu) -> Iterator[str]:
             f'cpu.triple = "{cpu.triple}": unknown architecture "{architecture}"; '
             f'write "native" or a triple that starts with one of {known}'
         )
-    if cpu.cores is None:
+    if not cpu.cores:
         yield 'cpu.cores is missing; only a "native" CPU counts its own'
     if cpu.vector_bits and (cpu.vector_bits < 64 or cpu.vector_bits & (cpu.vector_bits - 1)):
         yield f"cpu.vector_bits = {cpu.vector_bits} must be 0 or a power of two from 64"

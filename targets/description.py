@@ -80,7 +80,7 @@ def parse_target(source: str, origin: str) -> Target:
         raise TargetError(f"{origin}: not valid TOML: {error}") from None
     target = read_table(Target, table, origin)
     target = dataclasses.replace(target, source=source, origin=origin)
-    if target.cpu.is_native and target.cpu.cores is None:
+    if target.cpu.is_native and not target.cpu.cores:
         target = dataclasses.replace(
             target, cpu=dataclasses.replace(target.cpu, cores=_usable_cores())
         )

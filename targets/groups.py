@@ -211,7 +211,7 @@ class Cpu:
     triple: str = key('LLVM target triple, or "native"')
     cpu: str = key('LLVM name of the CPU, or "native"')
     features: str = key('LLVM features, as "+neon,+dotprod", or "native"', default="")
-    cores: int | None = key("left out on a native CPU: counted", 1, 1024, default=None)
+    cores: int = key("left out on a native CPU: counted", 1, 1024, default=0)
     clock_mhz: float = key("sustained", 1, 10000)
     vector_bits: int = key("width of a vector register; 0 without", 0, 4096)
     flops_per_cycle: float = key("float32 operations of one core, an FMA being two", 0.01, 1024)
@@ -226,7 +226,6 @@ class Cpu:
 
     @property
     def peak_gflops(self) -> float:
-        assert self.cores is not None
         return self.cores * self.flops_per_cycle * self.clock_mhz / 1000
 
 

@@ -10,7 +10,19 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tilewright.targets.isa import INSTRUCTIONS, Engine, Instruction
+from tilewright.targets.isa import (
+    INSTRUCTIONS,
+    Add,
+    Copy,
+    Depthwise,
+    Engine,
+    Fill,
+    Instruction,
+    Load,
+    Lookup,
+    MaxPool,
+    Requantize,
+)
 from tilewright.targets.isa.instructions import (
     HEADER_BYTES,
     INSTRUCTION_BYTES,
@@ -24,57 +36,74 @@ from tilewright.targets.isa.instructions import (
 )
 
 HEADER = Path(__file__).parent / "npu_isa.h"
+_KINDS = list(INSTRUCTIONS.values())
+# Opcodes that share a layout share a structure. A convolution is read as a depthwise one, whose
+# last field is among the reserved zeros.
+_LAYOUTS: dict[str, type[Instruction]] = {
+    "transfer": Load,
+    "multiply": Depthwise,
+    "requantize": Requantize,
+    "binary": Add,
+    "lookup": Lookup,
+    "pool": MaxPool,
+    "copy": Copy,
+    "fill": Fill,
+}
 _READERS = {"B": "u8", "H": "u16", "h": "i16", "I": "u32", "i": "i32", "f": "f32"}
 
 
 def isa_header() -> str:
     """The text of npu_isa.h."""
-    kinds = list(INSTRUCTIONS.values())
-    structures = [_structure(kind) + "\n" + _decoder(kind) for kind in kinds if _has_fields(kind)]
-    return "\n".join([_TOP, *_constants(kinds), "", *structures, "#endif", ""])
+    layouts = [_structure(name) + "\n" + _decoder(name) for name in _LAYOUTS]
+    return "\n".join([_TOP, *_constants(), "", *layouts, "#endif", ""])
 
 
-def _has_fields(kind: type[Instruction]) -> bool:
-    return bool(payload_fields(kind))
-
-
-def _constants(kinds: list[type[Instruction]]) -> Iterator[str]:
-    yield f"enum {{ NPU_ISA_VERSION = {VERSION}, NPU_ENGINES = {len(Engine)} }};"
-    yield (
-        f"enum {{ NPU_HEADER_BYTES = {HEADER_BYTES}, NPU_INSTRUCTION_BYTES = {INSTRUCTION_BYTES},"
-        f" NPU_PAYLOAD_BYTES = {PAYLOAD_BYTES} }};"
-    )
-    yield f"enum {{ {', '.join(f'NPU_OP_{kind.opcode.name} = {kind.opcode:d}' for kind in kinds)} }};"
-    yield f"enum {{ {', '.join(f'NPU_ENGINE_{e.name} = {e:d}' for e in Engine)} }};"
-    yield "typedef struct { const char *name; int32_t engine, payload_bytes, flags; } npu_kind;"
-    yield f"static const npu_kind npu_kinds[{len(kinds)}] = {{"
-    for kind in kinds:
+def _constants() -> Iterator[str]:
+    yield "enum {"
+    yield f"  NPU_ISA_VERSION = {VERSION},"
+    yield f"  NPU_HEADER_BYTES = {HEADER_BYTES},"
+    yield f"  NPU_INSTRUCTION_BYTES = {INSTRUCTION_BYTES},"
+    yield f"  NPU_PAYLOAD_BYTES = {PAYLOAD_BYTES}"
+    yield "};"
+    yield "enum {"
+    yield from (f"  NPU_OP_{kind.opcode.name} = {kind.opcode:d}," for kind in _KINDS)
+    yield f"  NPU_OPCODES = {len(_KINDS)}"
+    yield "};"
+    yield "enum {"
+    yield from (f"  NPU_ENGINE_{engine.name} = {engine:d}," for engine in Engine)
+    yield f"  NPU_ENGINES = {len(Engine)}"
+    yield "};"
+    yield ""
+    yield "typedef struct {"
+    yield "  const char *name;"
+    yield "  int32_t engine, payload_bytes, flags;"
+    yield "} npu_kind;"
+    yield "static const npu_kind npu_kinds[NPU_OPCODES] = {"
+    for kind in _KINDS:
         engine = len(Engine) if kind.engine is None else int(kind.engine)
         size, flags = payload_struct(kind).size, len(flag_fields(kind))
         yield f'  {{"{kind.opcode.name}", {engine}, {size}, {flags}}},'
     yield "};"
 
 
-def _name(kind: type[Instruction]) -> str:
-    return f"npu_{kind.opcode.name.lower()}"
-
-
-def _structure(kind: type[Instruction]) -> str:
+def _structure(name: str) -> str:
+    kind = _LAYOUTS[name]
     lines = [f"  {_c_type(word(f))} {f.name};" for f in payload_fields(kind)]
     lines += [f"  int32_t {f.name};" for f in flag_fields(kind)]
-    return "\n".join(["typedef struct {", *lines, f"}} {_name(kind)};"])
+    return "\n".join(["typedef struct {", *lines, f"}} npu_{name};"])
 
 
-def _decoder(kind: type[Instruction]) -> str:
+def _decoder(name: str) -> str:
+    kind = _LAYOUTS[name]
     flags = [f.name for f in flag_fields(kind)]
-    lines, offset = [], 12
+    lines, offset = [], INSTRUCTION_BYTES - PAYLOAD_BYTES
     for item in payload_fields(kind):
         place = word(item)
         lines.append(f"  d.{item.name} = {_reader(place, offset, flags)};")
         offset += 1 if place.format == "byte" else struct.calcsize("<" + place.format)
-    lines += [f"  d.{name} = w[1] >> {bit} & 1;" for bit, name in enumerate(flags)]
-    signature = f"static inline {_name(kind)} {_name(kind)}_fields(const uint8_t *w) {{"
-    return "\n".join([signature, f"  {_name(kind)} d;", *lines, "  return d;", "}", ""])
+    lines += [f"  d.{flag} = w[1] >> {bit} & 1;" for bit, flag in enumerate(flags)]
+    signature = f"static inline npu_{name} npu_{name}_fields(const uint8_t *w) {{"
+    return "\n".join([signature, f"  npu_{name} d;", *lines, "  return d;", "}", ""])
 
 
 def _c_type(place: Word) -> str:
