@@ -1,0 +1,58 @@
+"""What is decided for a region before the arena is planned: all but the DRAM addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.schedules.npu.constants import Blocks
+from tilewright.schedules.npu.grid import Residency
+from tilewright.schedules.npu.layout import Layout
+from tilewright.schedules.npu.tiling import Tiling
+from tilewright.schedules.npu.work import Work
+from tilewright.targets.description import Npu
+from tilewright.targets.operators import Region
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A buffer that stays in the SRAM at `address`; `is_loaded` when it comes from the DRAM."""
+
+    layout: Layout
+    address: int
+    is_loaded: bool
+
+
+@dataclass(frozen=True)
+class SpilledBuffer:
+    """A buffer of the region's own that needs the arena, from one operator to another."""
+
+    buffer: str
+    nbytes: int
+    first_operator: int
+    last_operator: int
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """One operator's tiles and the SRAM address of each of its rings of slots."""
+
+    work: Work
+    residency: Residency
+    tiling: Tiling
+    addresses: Mapping[str, int]
+    blocks: Blocks
+    cycles: float  # estimated
+
+
+@dataclass(frozen=True)
+class RegionPlan:
+    """`constants` are placed by the caller; `spilled` needs places in the arena."""
+
+    region: Region
+    npu: Npu
+    operators: tuple[OperatorPlan, ...]
+    residents: Mapping[str, Resident]
+    constants: bytes
+    spilled: tuple[SpilledBuffer, ...]
+    sram_bytes: int

@@ -1,0 +1,165 @@
+"""Which buffers stay in the SRAM from their first use to their last.
+
+Everything that can stays at first. Where an operator's leanest tiles then find no room, the buffer
+that is least used for the time it would occupy is sent through the DRAM instead. Afterwards single
+buffers go too where the estimate says that larger tiles are worth more than their traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.schedules.npu import cost
+from tilewright.schedules.npu.grid import Residency
+from tilewright.schedules.npu.layout import Layout, find_layout
+from tilewright.schedules.npu.tiling import Candidates, Tiling, choose_tiling, find_candidates
+from tilewright.schedules.npu.work import Work
+from tilewright.targets.description import Npu
+from tilewright.targets.operators import Region, Tensor
+
+
+@dataclass(frozen=True)
+class BufferUse:
+    """Where a buffer is touched, and how it could lie in the SRAM (None: not as a whole)."""
+
+    name: str
+    nbytes: int
+    reads: tuple[int, ...]  # operators, in order
+    writes: tuple[int, ...]
+    is_input: bool
+    is_output: bool
+    layout: Layout | None
+
+    @property
+    def first(self) -> int:
+        return min((*self.reads, *self.writes))
+
+    @property
+    def last(self) -> int:
+        return max((*self.reads, *self.writes))
+
+
+def find_uses(region: Region, works: Sequence[Work], npu: Npu) -> dict[str, BufferUse]:
+    """All buffers that operators touch, in order of first use."""
+    reads: dict[str, list[tuple[int, Tensor]]] = {}
+    writes: dict[str, list[tuple[int, Tensor]]] = {}
+    for index, work in enumerate(works):
+        for tensor in work.operator.inputs:
+            reads.setdefault(tensor.buffer, []).append((index, tensor))
+        writes.setdefault(work.output.buffer, []).append((index, work.output))
+    uses = {}
+    for name in dict.fromkeys((*reads, *writes)):
+        read, written = reads.get(name, []), writes.get(name, [])
+        is_input = name in region.inputs
+        views = [tensor for _, tensor in read], [tensor for _, tensor in written]
+        nbytes = region.buffer_bytes[name]
+        stays = bool(read) and not (is_input and written)
+        uses[name] = BufferUse(
+            name,
+            nbytes,
+            tuple(index for index, _ in read),
+            tuple(index for index, _ in written),
+            is_input,
+            name in region.outputs,
+            find_layout(nbytes, *views, npu.channel_alignment) if stays else None,
+        )
+    return dict(sorted(uses.items(), key=lambda item: item[1].first))
+
+
+@dataclass
+class ResidencySearch:
+    """Prices tilings for sets of staying buffers, remembering each operator's candidates."""
+
+    works: Sequence[Work]
+    npu: Npu
+    uses: dict[str, BufferUse]
+    _known: dict[tuple[int, Residency, bool], Candidates] = field(default_factory=dict)
+
+    def choose(self, share: float = 1.0) -> set[str]:
+        """The buffers to keep, when operators get `share` of what these leave of the SRAM."""
+        staying = {name for name, use in self.uses.items() if use.layout is not None}
+        while (crowded := self._first_crowded(staying, share)) is not None:
+            here = [u for u in self._alive(staying, crowded) if u.layout is not None]
+            if not here:
+                break  # choosing the tiling will say what is missing
+            staying.remove(min(here, key=_worth).name)
+        return self._improve(staying, share)
+
+    def tiling(self, index: int, staying: set[str], share: float = 1.0) -> tuple[Tiling, float]:
+        """The best tiling of an operator; raises TilewrightError when none fits."""
+        residency = self.residency(index, staying)
+        budget = int(self.budget(index, staying) * share)
+        for thorough in (False, True):
+            found = self._candidates(index, residency, thorough).best(budget)
+            if found:
+                return found
+        return choose_tiling(self.works[index], self.npu, residency, budget)
+
+    def residency(self, index: int, staying: set[str]) -> Residency:
+        work = self.works[index]
+        output = self.uses[work.output.buffer]
+        stays = output.name in staying
+        inputs = tuple(tensor.buffer in staying for tensor in work.operator.inputs)
+        load = sum(
+            float(cost.transfer_cycles(self.npu, 1, use.nbytes))
+            for use in (self.uses[t.buffer] for t in work.operator.inputs)
+            if use.name in staying and use.is_input and use.first == index
+        )
+        return Residency(inputs, stays, output.is_output or not stays, load)
+
+    def budget(self, index: int, staying: set[str]) -> int:
+        """SRAM bytes an operator's slots may take; every ring may lose an alignment."""
+        kept = sum(_kept_bytes(use) for use in self._alive(staying, index))
+        gaps = 5 * max(self.npu.channel_alignment, self.npu.tables.alignment)
+        return self.npu.sram_bytes - kept - gaps
+
+    def _alive(self, staying: set[str], index: int) -> list[BufferUse]:
+        uses = (self.uses[name] for name in sorted(staying))
+        return [use for use in uses if use.first <= index <= use.last]
+
+    def _first_crowded(self, staying: set[str], share: float) -> int | None:
+        for index in range(len(self.works)):
+            residency = self.residency(index, staying)
+            budget = self.budget(index, staying) * share
+            if all(
+                not 0 < self._candidates(index, residency, thorough).least_bytes <= budget
+                and not self._needs_nothing(index, residency, thorough, budget)
+                for thorough in (False, True)
+            ):
+                return index
+        return None
+
+    def _needs_nothing(
+        self, index: int, residency: Residency, thorough: bool, budget: float
+    ) -> bool:
+        return self._candidates(index, residency, thorough).best(int(budget)) is not None
+
+    def _candidates(self, index: int, residency: Residency, thorough: bool) -> Candidates:
+        key = (index, residency, thorough)
+        if key not in self._known:
+            self._known[key] = find_candidates(self.works[index], self.npu, residency, thorough)
+        return self._known[key]
+
+    def _improve(self, staying: set[str], share: float) -> set[str]:
+        """Let single buffers go where that makes the operators of their life cheaper."""
+        for name in sorted(staying, key=lambda name: (-self.uses[name].nbytes, name)):
+            use, fewer = self.uses[name], staying - {name}
+            span = range(use.first, use.last + 1)
+            if self._cycles(span, fewer, share) < self._cycles(span, staying, share):
+                staying = fewer
+        return staying
+
+    def _cycles(self, span: range, staying: set[str], share: float) -> float:
+        return sum(self.tiling(index, staying, share)[1] for index in span)
+
+
+def _kept_bytes(use: BufferUse) -> int:
+    assert use.layout is not None
+    return use.layout.nbytes
+
+
+def _worth(use: BufferUse) -> tuple[float, int, str]:
+    """Uses per operator lived through; the larger buffer goes first among equals."""
+    touched = len(use.reads) + len(use.writes)
+    return touched / (use.last - use.first + 1), -use.nbytes, use.name
