@@ -34,6 +34,7 @@ class CpuFacts:
     vector_bits: int = 0
     vector_registers: int = 16
     has_fma: bool = True
+    multiplies_pairs: bool = False  # adds products of int16 pairs in one instruction
     clock_ghz: float = 1.0
     dram_gb_per_s: float = 2.0
 

@@ -1,0 +1,140 @@
+"""Floating-point operators as kernels: those that have a template of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from tilewright.compiler.cpu.operands import (
+    ANCHOR,
+    ELEMENTWISE,
+    INJECTIVE,
+    Legalize,
+    auxiliary,
+    call_kernel,
+    image_operator,
+    integers,
+    layout_order,
+    pack,
+    permuted,
+)
+from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
+from tilewright.schedules.cpu.computations import (
+    Window,
+    convolution,
+    depthwise,
+    extents,
+    matrix_product,
+    pad_image,
+    pool,
+    product,
+)
+from tilewright.schedules.cpu.facts import CpuFacts
+from tilewright.schedules.cpu.requantize import rounded, saturate
+
+Expr = tvm.ir.Expr
+
+
+def float_legalizations(cpu: CpuFacts) -> dict[str, Legalize]:
+    """For LegalizeOps: one function an operator that TVM's own legalisation serves badly."""
+    return {
+        "relax.nn.conv2d": lambda builder, call: _convolution(builder, call, cpu),
+        "relax.matmul": lambda builder, call: _matmul(builder, call, cpu),
+    }
+
+
+def _convolution(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> relax.Expr:
+    attributes = call.attrs
+    weight = permuted(
+        builder, call.args[1], layout_order(str(attributes.kernel_layout), "HWIO"), call
+    )
+    kernel = shape_of(weight)
+    window = Window(
+        (kernel[0], kernel[1]),
+        integers(attributes.strides),  # type: ignore[arg-type]
+        integers(attributes.dilation),  # type: ignore[arg-type]
+        integers(attributes.padding),  # type: ignore[arg-type]
+    )
+    groups = int(attributes.groups)
+
+    def compute(x: relax.Expr) -> relax.Expr:
+        if groups > 1 and groups == shape_of(x)[3]:
+            return _depthwise_call(builder, call, x, weight, window)
+        return _convolution_call(builder, call, x, weight, window, cpu)
+
+    return image_operator(builder, str(attributes.data_layout), call, compute)
+
+
+def _convolution_call(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    x: relax.Expr,
+    weight: relax.Expr,
+    window: Window,
+    cpu: CpuFacts,
+) -> relax.Expr:
+    """The image with its border, where it has one, then the product."""
+    batch, height, width, channels = shape_of(x)
+    dtype = dtype_of(call)
+    rows = batch * math.prod(window.output(height, width))
+    packed, packing = pack(weight, rows, int(call.attrs.groups), cpu)
+    if any(window.pads):
+
+        def widen(image: te.Tensor) -> te.Tensor:
+            zero = tirx.const(0, dtype)
+            return pad_image(image, window.pads, channels, lambda value: value, zero)
+
+        x = auxiliary(builder, call_kernel(builder, widen, [x], "pad", INJECTIVE), call, "padded")
+
+    def compute(image: te.Tensor, w: te.Tensor) -> te.Tensor:
+        return convolution(image, w, window, packing, dtype)
+
+    return call_kernel(builder, compute, [x, packed], "conv2d", ANCHOR)
+
+
+def _depthwise_call(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    x: relax.Expr,
+    weight: relax.Expr,
+    window: Window,
+) -> relax.Expr:
+    dtype = dtype_of(call)
+    array = array_of(weight)
+    kernel = shape_of(weight)
+    if array is not None:
+        weight = constant(array.reshape(kernel[0], kernel[1], -1))
+
+    def compute(image: te.Tensor, w: te.Tensor) -> te.Tensor:
+        if array is None:
+            w = te.compute(
+                (kernel[0], kernel[1], kernel[3]), lambda i, j, c: w[i, j, 0, c], name="taps"
+            )
+        return depthwise(image, w, window, lambda value: value, lambda value: value, dtype)
+
+    return call_kernel(builder, compute, [x, weight], "depthwise", ANCHOR)
+
+
+def _matmul(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> relax.Expr:
+    a, b = call.args
+    dtype = dtype_of(call)
+    if len(shape_of(b)) == 2 and len(shape_of(a)) >= 2 and array_of(b) is not None:
+        packed, packing = pack(b, math.prod(shape_of(a)[:-1]), 1, cpu)
+
+        def dense(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+            return product(x, w, packing, dtype)
+
+        return call_kernel(builder, dense, [a, packed], "dense", ANCHOR)
+    if len(shape_of(a)) < 2 or len(shape_of(b)) < 2:
+        return tvm.ir.Op.get("relax.matmul").get_attr("FLegalize")(builder, call)
+
+    def compute(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        return matrix_product(
+            x, y, lambda value: value.astype(dtype), lambda value: value.astype(dtype)
+        )
+
+    return call_kernel(builder, compute, [a, b], "matmul", ANCHOR)

@@ -1,0 +1,162 @@
+"""Which nests share a kernel: a reduction with its epilogue, or a run that shares its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import prod
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from tilewright.schedules.cpu.nests import Axis, Nest, Opaque, loads, read
+from tilewright.schedules.cpu.row_program import local_shape
+
+AnyNest = Nest | Opaque
+LOCAL_BYTES = 8192  # what a run may keep on the stack
+
+
+def contains(buffers: Iterable[tirx.Var], buffer: tirx.Var) -> bool:
+    return any(buffer.same_as(other) for other in buffers)
+
+
+def outputs_of(nest: AnyNest) -> tuple[tirx.Var, ...]:
+    return (nest.output,) if isinstance(nest, Nest) else nest.outputs
+
+
+def epilogue_of(
+    nests: Sequence[AnyNest], position: int, parameters: Sequence[tirx.Var]
+) -> Nest | None:
+    """The next nest, where it is element-wise and alone reads the result of this one."""
+    nest, following = nests[position], nests[position + 1 : position + 2]
+    if not following or not isinstance(nest, Nest) or not isinstance(following[0], Nest):
+        return None
+    after = following[0]
+    private = not contains(parameters, nest.output) and not any(
+        contains(read(other.statement), nest.output) for other in nests[position + 2 :]
+    )
+    fits = private and not after.reduced and after.shape == nest.shape
+    return after if fits and _reads_in_place(after, nest.output, len(after.spatial)) else None
+
+
+def row_run(
+    nests: Sequence[AnyNest], position: int, parameters: Sequence[tirx.Var]
+) -> tuple[int, int]:
+    """Length of the longest run from `position` that works row by row, and its leading axes.
+
+    (0, 0) where the first nest needs no rows: it is no reduction along the last axis and none
+    follows that uses it.
+    """
+    first = next(
+        (one for one in nests[position:] if not isinstance(one, Nest) or one.reduced), None
+    )
+    if not isinstance(first, Nest) or (is_columnar(first) and first.spatial):
+        scalar = isinstance(nests[position], Nest) and not _spatial(nests[position])
+        return (1, 0) if scalar else (0, 0)
+    leading = len(first.spatial)
+    run: list[Nest] = []
+    best = 0
+    for nest in nests[position:]:
+        if not isinstance(nest, Nest) or not _joins(nest, run, first, leading):
+            break
+        run.append(nest)
+        rest = nests[position + len(run) :]
+        if _is_closed(run, rest, parameters) and (len(run) == 1 or first in run):
+            best = len(run)
+    if best == 1 and nests[position] is not first:
+        return 0, 0
+    return best, leading
+
+
+def _spatial(nest: AnyNest) -> tuple[Axis, ...]:
+    return nest.spatial if isinstance(nest, Nest) else ()
+
+
+def _joins(nest: Nest, run: Sequence[Nest], first: Nest, leading: int) -> bool:
+    """Whether `nest` has the rows of the run and reads of it only what belongs to its own row."""
+    kept = sum(_local_bytes(one, leading) for one in run)
+    return (
+        nest.shape[:leading] == first.shape[:leading]
+        and kept <= LOCAL_BYTES
+        and all(_reads_in_place(nest, one.output, leading) for one in run)
+    )
+
+
+def _is_closed(
+    run: Sequence[Nest], rest: Sequence[AnyNest], parameters: Sequence[tirx.Var]
+) -> bool:
+    """Whether nothing outside needs what the run keeps in local buffers."""
+    return not any(
+        contains(parameters, nest.output)
+        or any(contains(read(other.statement), nest.output) for other in rest)
+        for nest in run[:-1]
+    )
+
+
+def _local_bytes(nest: Nest, leading: int) -> int:
+    bits = tvm.DataType(str(nest.output.dtype)).bits
+    return prod(local_shape(nest, leading)) * ((bits + 7) // 8)
+
+
+def _reads_in_place(nest: Nest, buffer: tirx.Var, axes: int) -> bool:
+    """Whether each load of `buffer` in `nest` has the nest's own first `axes` as first indices."""
+    own = [axis.variable for axis in nest.spatial[:axes]]
+    return all(
+        index.same_as(variable)
+        for load in loads(nest.value)
+        if load.source.same_as(buffer)
+        for index, variable in zip(list(load.indices)[:axes], own, strict=True)
+    )
+
+
+def is_columnar(nest: Nest) -> bool:
+    """Whether neighbours along the last spatial axis, not along a reduced one, lie together."""
+    if not nest.reduced:
+        return True
+    if not nest.spatial:
+        return False
+    ends = [
+        list(load.indices)[-1]
+        for load in loads(nest.value)
+        if load.indices and not load.source.same_as(nest.output)
+    ]
+    reduced = [axis.variable for axis in nest.reduced]
+    along_reduced = any(_uses(end, reduced) for end in ends)
+    along_spatial = any(_uses(end, [nest.spatial[-1].variable]) for end in ends)
+    return along_spatial or not along_reduced
+
+
+def _uses(expr: tvm.ir.Expr, variables: Sequence[tirx.Var]) -> bool:
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(expr, (tvm.ir.Var, found.append))
+    return any(contains(variables, one) for one in found)
+
+
+def flattened(nest: Nest) -> Nest:
+    """An element-wise nest over equal shapes as one long axis: vectors then cross its rows."""
+    variables = [axis.variable for axis in nest.spatial]
+    in_place = not nest.reduced and all(
+        all(isinstance(index, tirx.IntImm) for index in load.indices)
+        or (
+            list(map(int, load.source.shape)) == list(nest.shape)
+            and all(index.same_as(own) for index, own in zip(load.indices, variables, strict=True))
+        )
+        for load in loads(nest.value)
+    )
+    used = in_place and not _uses_outside_loads(nest)
+    if not used:
+        return nest
+    *leading, last = nest.spatial
+    ones = [Axis(axis.variable, 1) for axis in leading]
+    return replace(nest, spatial=(*ones, Axis(last.variable, prod(nest.shape))))
+
+
+def _uses_outside_loads(nest: Nest) -> bool:
+    """Whether the value depends on where it is, other than through what it loads."""
+    blind = tvm_ffi.structural_map(
+        nest.value,
+        (tvm.ir.TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype))),
+        order="post",
+    )
+    return _uses(blind, [axis.variable for axis in nest.spatial])
