@@ -3,8 +3,10 @@
 A tile holds rows x columns accumulators; one step of the reduction loads `columns / lanes` vectors
 of the right side, broadcasts `rows` values of the left side and does rows * columns / lanes
 multiply-adds. Time of a step, in cycles, with two multiply-add and two load ports:
-    max(vectors * rows, rows + vectors, 4 * 2) / 2      the last: latency of the accumulators
-so tiles grow until the registers are full, unless rows or columns would be wasted at the edges.
+    max(vectors * rows, rows + vectors, 4 * 2) / 2 + vectors / 2
+The 8: the accumulators must outnumber the latency. The last term: the right side streams from the
+second-level cache at half a vector a cycle more. So tiles grow tall until the registers are full,
+unless rows or columns would be wasted at the edges.
 """
 
 from __future__ import annotations
@@ -30,16 +32,15 @@ def choose_tile(rows: int, columns: int, cpu: CpuFacts, dtype_bits: int = 32) ->
     """The fastest tile by the model for a product with `rows` x `columns` results."""
     widest = cpu.lanes(dtype_bits)
     best: tuple[float, int, Tile] | None = None
-    lanes = min(widest, columns)
     for lanes in _lane_choices(widest, columns):
         for vectors in range(1, max(columns // lanes, 1) + 1):
             for height in range(1, min(rows, cpu.vector_registers) + 1):
                 if vectors * height + vectors + 1 > cpu.vector_registers:
                     break
-                step = max(vectors * height, vectors + height, 8) / 2
+                step = (max(vectors * height, vectors + height, 8) + vectors) / 2
                 tiles = ceil(rows / height) * ceil(columns / (lanes * vectors))
                 tile = Tile(height, lanes * vectors, lanes)
-                key = (tiles * (step + 0.05 * height), -tile.columns, tile)
+                key = (tiles * step, -tile.columns, tile)
                 if best is None or key[:2] < best[:2]:
                     best = key
     assert best is not None
