@@ -1,4 +1,4 @@
-"""A board in words: its peak speed and how that follows, its balance, and what will hold it back."""
+"""A board in words: its peak speed and how that follows, its balance, and its bottlenecks."""
 
 from __future__ import annotations
 

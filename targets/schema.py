@@ -17,11 +17,11 @@ from tilewright.targets.errors import TargetError
 
 T = TypeVar("T")
 
-# Units by the ending of a key, longest first, in the base unit of their kind.
+# Units by the ending of a key, in the base unit of their kind; the likeliest slip comes first.
 _UNITS: dict[str, tuple[str, float]] = {
-    "_gbit_per_s": ("rate", 1e9 / 8),
-    "_gb_per_s": ("rate", 1e9),
     "_mb_per_s": ("rate", 1e6),
+    "_gb_per_s": ("rate", 1e9),
+    "_gbit_per_s": ("rate", 1e9 / 8),
     "_bytes": ("size", 1),
     "_kib": ("size", 1024),
     "_mib": ("size", 2**20),

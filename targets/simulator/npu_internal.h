@@ -54,9 +54,10 @@ void npu_do_copy(npu_job *job, const npu_copy *move);
 void npu_do_fill(npu_job *job, const npu_fill *fill);
 
 /* The integer nearest to `value`, ties to even, whatever the rounding mode is and without the
- * mathematics library. Beyond the range of 8-bit results it saturates. */
+ * mathematics library. Far beyond 8-bit results it saturates, and not-a-number is the least. */
 static inline int32_t npu_round(float value) {
-  float limited = value < -1000000.0f ? -1000000.0f : value > 1000000.0f ? 1000000.0f : value;
+  float bounded = value > -1000000.0f ? value : -1000000.0f;
+  float limited = bounded < 1000000.0f ? bounded : 1000000.0f;
   int32_t whole = (int32_t)limited;
   float rest = limited - (float)whole;
   int32_t odd = whole & 1;
