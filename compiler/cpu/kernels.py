@@ -75,9 +75,7 @@ def compile_kernels(module: tvm.IRModule, cpu: Cpu, prefix: str = "tilewright_")
         {name: to_plain_function(lowered[name], prefix + name, target) for name in names}
     )
     signatures = {
-        name: KernelSignature(
-            prefix + name, task_count(lowered[name]), _arguments(functions[name])
-        )
+        name: KernelSignature(prefix + name, task_count(lowered[name]), _arguments(functions[name]))
         for name in names
     }
     return Kernels(facts.triple, facts.cpu, facts.features, _object_code(plain, target), signatures)

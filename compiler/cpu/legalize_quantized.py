@@ -96,9 +96,7 @@ def _requantized(
     return te.compute(accumulators.shape, element, name="requantized")
 
 
-def _convolution(
-    builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts
-) -> relax.Expr:
+def _convolution(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> relax.Expr:
     attributes = call.attrs
     order = layout_order(str(attributes["kernel_layout"]), "HWIO")
     weight = permuted(builder, call.args[1], order, call)

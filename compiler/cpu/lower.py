@@ -61,9 +61,7 @@ def _hide_regions(main: relax.Function) -> relax.Function:
     return Rewriter(main).run(hide)
 
 
-def _restore_regions(
-    module: tvm.IRModule, regions: dict[str, relax.Function]
-) -> tvm.IRModule:
+def _restore_regions(module: tvm.IRModule, regions: dict[str, relax.Function]) -> tvm.IRModule:
     updated = tvm.IRModule(module.functions, attrs=module.attrs)
     for name, function in regions.items():
         updated[name] = function

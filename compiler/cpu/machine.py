@@ -42,6 +42,8 @@ def resolve(cpu: Cpu) -> CpuFacts:
         triple = codegen.llvm_get_system_triple()
     if name == "native":
         name = codegen.llvm_get_system_cpu()
+    if features == "native":
+        features = ""  # the name of this machine's CPU implies them
     family = _family(triple)
     known = _known_features(triple, name, features)
     vectors = next((entry for entry in _VECTORS.get(family, ()) if entry.feature in known), None)
@@ -54,8 +56,6 @@ def resolve(cpu: Cpu) -> CpuFacts:
         vector_registers=vectors.registers if vectors else 16,
         has_fma=family == "aarch64" or bool(known & {"fma", "vfp4", "f", "mve.fp"}),
         multiplies_pairs=family == "x86_64" and vectors is not None,
-        clock_ghz=float(getattr(cpu, "clock_ghz", 1.0)),
-        dram_gb_per_s=float(getattr(cpu, "dram_gb_per_s", 2.0)),
     )
 
 

@@ -63,9 +63,7 @@ def permuted(
     return auxiliary(builder, _transpose(builder, value, order), served, "permuted")
 
 
-def _transpose(
-    builder: relax.BlockBuilder, value: relax.Expr, order: Sequence[int]
-) -> relax.Expr:
+def _transpose(builder: relax.BlockBuilder, value: relax.Expr, order: Sequence[int]) -> relax.Expr:
     def compute(x: te.Tensor) -> te.Tensor:
         return topi.transpose(x, list(order))
 

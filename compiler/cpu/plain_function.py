@@ -75,9 +75,7 @@ def to_plain_function(
             len(statements),
         )
         body = tirx.SeqStmt(statements[first:]) if statements[first + 1 :] else statements[first]
-        once = tirx.For(
-            tirx.Var("task", "int32"), begin, end - begin, tirx.ForKind.SERIAL, body
-        )
+        once = tirx.For(tirx.Var("task", "int32"), begin, end - begin, tirx.ForKind.SERIAL, body)
         statements = [*statements[:first], once]
     else:
         statements = [_over_tasks(one, begin, end) for one in statements]
@@ -132,6 +130,4 @@ def _parallel_loop(statements: list[tirx.Stmt]) -> tirx.For | None:
 def _over_tasks(statement: tirx.Stmt, begin: tirx.Var, end: tirx.Var) -> tirx.Stmt:
     if not isinstance(statement, tirx.For):
         return statement
-    return tirx.For(
-        statement.loop_var, begin, end - begin, tirx.ForKind.SERIAL, statement.body
-    )
+    return tirx.For(statement.loop_var, begin, end - begin, tirx.ForKind.SERIAL, statement.body)

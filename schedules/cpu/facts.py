@@ -35,8 +35,6 @@ class CpuFacts:
     vector_registers: int = 16
     has_fma: bool = True
     multiplies_pairs: bool = False  # adds products of int16 pairs in one instruction
-    clock_ghz: float = 1.0
-    dram_gb_per_s: float = 2.0
 
     def lanes(self, dtype_bits: int) -> int:
         """Elements of `dtype_bits` in one vector register; 4 of them unrolled without vectors."""
