@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.artifact.c_source import (
+    machine_definition,
     model_header,
     model_source,
     stream_files,
@@ -34,11 +35,11 @@ from tilewright.compiler.artifact.manifest import (
     seal,
 )
 from tilewright.compiler.artifact.toolchain import board_compiler, host_compiler
-from tilewright.compiler.program import Program
-from tilewright.targets import simulator
-from tilewright.targets.description import parse_target
+from tilewright.compiler.program import NpuCall, Program
+from tilewright.targets.description import Npu, parse_target
+from tilewright.targets.simulator import HEADERS, SOURCES, Simulator
 
-_SIMULATOR = Path(simulator.__file__).parent
+_MACHINE = "npu_machine.c"
 
 
 def build_artifact(program: Program, artifact: Path) -> None:
@@ -47,13 +48,15 @@ def build_artifact(program: Program, artifact: Path) -> None:
     Raises ArtifactError where no C compiler is found or the code cannot be linked.
     """
     target = parse_target(program.target_toml, TARGET)
-    for name, content in _files(program).items():
+    workspace_bytes = _npu_workspace_bytes(program, target.npu)
+    for name, content in _files(program, target.npu, workspace_bytes).items():
         path = artifact / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     host = _build_host(program, artifact)
     board = _build_board(program, artifact, target.cpu.c_compiler)
-    seal(make_manifest(program, target.name, host, board), artifact)
+    manifest = make_manifest(program, target.name, host, board, workspace_bytes)
+    seal(manifest, artifact)
 
 
 def make_report(program: Program) -> dict[str, Any]:
@@ -65,13 +68,13 @@ def make_report(program: Program) -> dict[str, Any]:
     }
 
 
-def _files(program: Program) -> dict[str, bytes]:
+def _files(program: Program, npu: Npu | None, workspace_bytes: int) -> dict[str, bytes]:
     board = program.board or program.host
     files = {
         REPORT: (json.dumps(make_report(program), indent=2) + "\n").encode(),
         TARGET: program.target_toml.encode(),
         WEIGHTS: program.weights,
-        f"{BOARD}/model.h": model_header(program).encode(),
+        f"{BOARD}/model.h": model_header(program, workspace_bytes).encode(),
         f"{BOARD}/model.c": model_source(program).encode(),
         f"{BOARD}/weights.S": weights_assembly(program).encode(),
         f"{BOARD}/streams.S": streams_assembly(program).encode(),
@@ -80,19 +83,24 @@ def _files(program: Program) -> dict[str, bytes]:
     }
     if board.code:
         files[f"{BOARD}/kernels.o"] = board.code
-    if uses_npu(program):
-        files |= {f"{BOARD}/{name}": data for name, data in _simulator_files().items()}
+    if npu is not None and uses_npu(program):
+        files[f"{BOARD}/{_MACHINE}"] = machine_definition(program, npu).encode()
+        files |= {f"{BOARD}/{path.name}": path.read_bytes() for path in (*SOURCES, *HEADERS)}
     return files
 
 
-def _simulator_files() -> dict[str, bytes]:
-    """The reference NPU driver in C, by file name."""
-    paths = sorted(path for path in _SIMULATOR.iterdir() if path.suffix in (".c", ".h"))
-    return {path.name: path.read_bytes() for path in paths}
-
-
 def _npu_sources(program: Program) -> list[str]:
-    return [name for name in _simulator_files() if name.endswith(".c")] if uses_npu(program) else []
+    """The simulated NPU in C; nothing for a model that uses none."""
+    return [_MACHINE, *(path.name for path in SOURCES)] if uses_npu(program) else []
+
+
+def _npu_workspace_bytes(program: Program, npu: Npu | None) -> int:
+    """What the simulator needs for the most demanding command stream."""
+    streams = [step.stream for step in program.steps if isinstance(step, NpuCall)]
+    if npu is None:
+        assert not streams, "a command stream for a board without an NPU"
+        return 0
+    return max((Simulator(npu).workspace_bytes(stream) for stream in streams), default=0)
 
 
 def _build_host(program: Program, artifact: Path) -> dict[str, Any]:
@@ -100,7 +108,7 @@ def _build_host(program: Program, artifact: Path) -> dict[str, Any]:
     build_host_library(
         artifact, c_name(program.name), program.host.code, compiler, _npu_sources(program)
     )
-    return describe_host(program.host, compiler.version())
+    return describe_host(program.host, compiler.version(), simulates=uses_npu(program))
 
 
 def _build_board(program: Program, artifact: Path, asked_compiler: str | None) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from tilewright.compiler.artifact.layout import (
 )
 from tilewright.compiler.program import KernelCall, NpuCall, Port, Program, Reference
 from tilewright.targets.errors import ArtifactError
+from tilewright.targets.groups import Npu
+from tilewright.targets.simulator import machine_source
 
 RUNTIME = Path(__file__).parent / "runtime"
 
@@ -39,7 +41,7 @@ _DTYPES = [
 _MAX_RANK = 8
 
 
-def model_header(program: Program) -> str:
+def model_header(program: Program, npu_workspace_bytes: int) -> str:
     """model.h: the one header a user includes."""
     return _fill(
         "model.h.in",
@@ -54,10 +56,7 @@ def model_header(program: Program) -> str:
         output_count=len(program.outputs),
         step_count=len(program.steps),
         uses_npu=int(uses_npu(program)),
-        npu_macros=_npu_macros(program),
-        npu_declarations=_NPU_MACHINE.substitute(name=c_name(program.name))
-        if uses_npu(program)
-        else "",
+        npu=_npu_declarations(program, npu_workspace_bytes) if uses_npu(program) else "",
     )
 
 
@@ -78,6 +77,15 @@ def model_source(program: Program) -> str:
         steps=_rows(_step(program, index) for index in range(len(program.steps))),
         stream_runner="tilewright_run_stream" if uses_npu(program) else "NULL",
     )
+
+
+def machine_definition(program: Program, npu: Npu) -> str:
+    """npu_machine.c: the NPU's numbers for the simulator."""
+    return f'#include "npu_simulator.h"\n\n{machine_source(npu, machine_symbol(program))}'
+
+
+def machine_symbol(program: Program) -> str:
+    return f"{c_name(program.name)}_npu_machine"
 
 
 def weights_assembly(program: Program) -> str:
@@ -181,16 +189,14 @@ def _rows(rows: Iterable[str]) -> str:
     return ",\n    ".join(rows) or "{0}"
 
 
-_NPU_MACHINE = Template("""
-/* The NPU the command streams are made for, as npu_simulator.h takes it. A program with a driver
- * of its own leaves this unmentioned. */
+def _npu_declarations(program: Program, workspace_bytes: int) -> str:
+    return f"""
+/* For the simulated NPU of npu_simulator.h: what the command streams are made for, and the
+ * workspace they take. A program with a driver of its own leaves both unmentioned. */
 struct npu_machine;
-extern const struct npu_machine ${name}_npu_machine;
-""")
-
-
-def _npu_macros(program: Program) -> str:
-    return ""
+extern const struct npu_machine {machine_symbol(program)};
+#define {c_name(program.name)}_NPU_WORKSPACE_BYTES {workspace_bytes}u
+"""
 
 
 def _port_list(ports: Iterable[Port]) -> str:

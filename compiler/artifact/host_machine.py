@@ -30,13 +30,14 @@ _LINUX_NAMES = {
 _BASELINES = ("", "generic", "x86-64")
 
 
-def describe_machine(objects: Objects) -> dict[str, Any]:
+def describe_machine(objects: Objects, *, native: bool) -> dict[str, Any]:
     """For the manifest: system, machine and the CPU flags the code may use.
 
-    Code for a named CPU may use all that this machine has; for a baseline, what was asked for.
+    Code for a named CPU, and `native` C code, may use all that this machine has; kernels for a
+    baseline what was asked for.
     """
     wanted = set(_LINUX_NAMES)
-    if objects.cpu in _BASELINES:
+    if objects.cpu in _BASELINES and not native:
         wanted &= {part[1:] for part in objects.features.split(",") if part.startswith("+")}
     flags = {_LINUX_NAMES[name] for name in wanted} & _cpu_flags()
     return {

@@ -6,16 +6,20 @@ model.h, so that any number of models fit in one program.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tilewright.compiler.artifact.c_source import RUNTIME
 from tilewright.compiler.artifact.layout import BOARD, BOARD_LIBRARY, HOST_LIBRARY
 from tilewright.compiler.artifact.toolchain import Compiler, run_tool
 
-_FLAGS = ("-std=c99", "-O2", "-g0")
+# A contracted multiply-add would round once where the arithmetic says twice.
+_FLAGS = ("-std=c99", "-O2", "-g0", "-ffp-contract=off")
+
 _MODEL_NAMES = [
     "init",
     "run",
@@ -28,10 +32,12 @@ _MODEL_NAMES = [
     "input_tensor",
     "output_tensor",
     "context_bytes",
+    "npu_totals",
 ]
 _POOL_NAMES = ("bytes", "start", "stop", "run")
 _MODEL_SOURCES = ("model.c", "model_runtime.c", "streams.S")
 _NPU_STEP = "npu_step.c"
+_NPU_DEVICE = "npu_device.c"
 
 
 def build_host_library(
@@ -43,13 +49,17 @@ def build_host_library(
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = _workshop(artifact, Path(scratch))
-        sources = [*_model_sources(npu_sources), "thread_pool.c", *npu_sources]
+        sources = [*_model_sources(npu_sources), "thread_pool.c"]
         objects = _compile(compiler, sources, folder, ("-fPIC",))
+        if npu_sources:
+            fast = ("-O3", "-march=native") if compiler.accepts("-march=native") else ("-O3",)
+            simulator = [*npu_sources, _NPU_DEVICE]
+            objects += _compile(compiler, simulator, folder, ("-fPIC", *fast))
         objects += _kernels(kernels, folder)
         shown = [f"{name}_{function}" for function in _MODEL_NAMES]
         shown += [f"tilewright_pool_{function}" for function in _POOL_NAMES]
         if npu_sources:
-            shown.append("npu_*")
+            shown += [f"{name}_npu_machine", "npu_*", "tilewright_npu_device_bytes"]
         (folder / "shown.map").write_text(f"{{ global: {'; '.join(shown)}; local: *; }};\n")
         link = ["-shared", "-s", "-Wl,--build-id=none", "-Wl,--version-script=shown.map"]
         link += ["-Wl,-z,defs", "-o", "libmodel.so", *objects, "-lm", "-lpthread"]
@@ -92,17 +102,22 @@ def _model_sources(npu_sources: Sequence[str]) -> list[str]:
 
 def _workshop(artifact: Path, scratch: Path) -> Path:
     """A copy of board/ to compile in, so that only what is meant to be kept gets back."""
-    return shutil.copytree(artifact / BOARD, scratch / BOARD)
+    shutil.copytree(RUNTIME / "host", scratch / BOARD)
+    return shutil.copytree(artifact / BOARD, scratch / BOARD, dirs_exist_ok=True)
 
 
 def _compile(
     compiler: Compiler, sources: Sequence[str], folder: Path, flags: Sequence[str]
 ) -> list[str]:
-    objects = []
-    for source in sources:
-        target = f"{Path(source).stem}.o"
-        compiler.run([*_FLAGS, *flags, "-c", source, "-o", target], folder)
-        objects.append(target)
+    """Their object files, as many at a time as there are CPUs."""
+    objects = [f"{Path(source).stem}.o" for source in sources]
+    commands = [
+        [*_FLAGS, *flags, "-c", source, "-o", target]
+        for source, target in zip(sources, objects, strict=True)
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(lambda command: compiler.run(command, folder), commands):
+            pass
     return objects
 
 

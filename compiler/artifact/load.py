@@ -19,13 +19,13 @@ from numpy.typing import ArrayLike, NDArray
 from tilewright.compiler.artifact.arguments import port_view, write_inputs
 from tilewright.compiler.artifact.build import build_artifact
 from tilewright.compiler.artifact.host_machine import check_machine
-from tilewright.compiler.artifact.layout import HOST_LIBRARY, MANIFEST, REPORT, WEIGHTS
+from tilewright.compiler.artifact.layout import MANIFEST, REPORT
 from tilewright.compiler.artifact.manifest import (
     Manifest,
     check_files,
     read_manifest,
 )
-from tilewright.compiler.artifact.native import Model, aligned_bytes, map_file
+from tilewright.compiler.artifact.native import Model, aligned_bytes
 from tilewright.compiler.artifact.write import (
     disk_errors,
     read_tar,
@@ -86,13 +86,7 @@ class Artifact:
         self._turn = threading.Lock()
         arena = self.manifest["arena"]
         self._arena = aligned_bytes(arena["bytes"], arena["alignment"])
-        self._model = Model(
-            directory / HOST_LIBRARY,
-            self.manifest["c_name"],
-            self._arena,
-            map_file(directory / WEIGHTS),
-            self.threads,
-        )
+        self._model = Model(directory, self.manifest, self._arena, self.threads)
 
     def run(self, inputs: Mapping[str, ArrayLike] | None = None) -> dict[str, Array]:
         """The outputs by name, as copies. Without `inputs`, what `input(name)` was filled with.
@@ -129,8 +123,14 @@ class Artifact:
         return self._view({"offset": offset, "bytes": size, "shape": shape, "dtype": dtype})
 
     def statistics(self) -> dict[str, int]:
-        """What the NPU counted in the last run; empty without an NPU. Cycles are simulated."""
-        return self._model.statistics()
+        """What the simulated NPU counted in the last run; empty for a model that uses none.
+
+        `cycles`, `macs`, `dram_bytes` (whole bursts) and `energy_fj` (femtojoules).
+        """
+        if not self.manifest["npu_workspace_bytes"]:
+            return {}
+        totals = self._model.npu_totals()
+        return {field[0]: getattr(totals, field[0]) for field in totals._fields_}
 
     def save(self, directory: str | os.PathLike[str], *, tar: bool = False) -> None:
         """Write the files to `directory`, and with `tar` to `directory`.tar as well."""

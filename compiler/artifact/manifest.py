@@ -37,7 +37,11 @@ _PACKAGES = {
 
 
 def make_manifest(
-    program: Program, target_name: str, host: Mapping[str, Any], board: Mapping[str, Any]
+    program: Program,
+    target_name: str,
+    host: Mapping[str, Any],
+    board: Mapping[str, Any],
+    npu_workspace_bytes: int,
 ) -> Manifest:
     """All but the checksums, which `seal` adds once the files stand."""
     return {
@@ -54,6 +58,8 @@ def make_manifest(
             "alignment": WEIGHT_ALIGNMENT,
             "file": WEIGHTS,
         },
+        # Of the simulated NPU, beside the arena; 0 for a model that uses no NPU.
+        "npu_workspace_bytes": npu_workspace_bytes,
         "steps": [_step(program, step) for step in program.steps],
         "intermediates": [asdict(tensor) for tensor in program.intermediates],
         "host": dict(host),
@@ -61,9 +67,10 @@ def make_manifest(
     }
 
 
-def describe_host(objects: Objects, compiler: str) -> dict[str, Any]:
+def describe_host(objects: Objects, compiler: str, *, simulates: bool) -> dict[str, Any]:
+    """`simulates`: the library holds the NPU's simulator, which is compiled for this very CPU."""
     return {
-        **describe_machine(objects),
+        **describe_machine(objects, native=simulates),
         **_objects(objects),
         "c_compiler": compiler,
     }

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tilewright.compiler.artifact.arguments import port_view, write_inputs
-from tilewright.compiler.artifact.layout import ARENA_ALIGNMENT, HOST_LIBRARY, WEIGHTS
+from tilewright.compiler.artifact.layout import ARENA_ALIGNMENT
 from tilewright.compiler.artifact.load import Artifact
-from tilewright.compiler.artifact.native import Model, aligned_bytes, map_file
+from tilewright.compiler.artifact.native import Model, aligned_bytes
 
 # Two patterns without a bit in common: whatever a step writes differs from one of them.
 _PATTERNS = (0xA5, 0x5A)
@@ -58,13 +58,7 @@ def _run(
     artifact: Artifact, arena: NDArray[np.uint8], inputs: Mapping[str, ArrayLike]
 ) -> list[bytes]:
     write_inputs(artifact.manifest, arena, inputs)
-    model = Model(
-        artifact.directory / HOST_LIBRARY,
-        artifact.manifest["c_name"],
-        arena,
-        map_file(artifact.directory / WEIGHTS),
-        artifact.threads,
-    )
+    model = Model(artifact.directory, artifact.manifest, arena, artifact.threads)
     try:
         model.run()
         return [port_view(arena, port).tobytes() for port in artifact.manifest["outputs"]]

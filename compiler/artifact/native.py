@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.compiler.artifact.layout import HOST_LIBRARY, WEIGHTS
 from tilewright.targets.errors import ArtifactError
 
 Bytes = NDArray[np.uint8]
@@ -30,17 +32,27 @@ class _Resources(ctypes.Structure):
     )
 
 
+class NpuTotals(ctypes.Structure):
+    """tilewright_npu_totals: cycles, MACs, bytes over the DRAM channel, femtojoules."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("cycles", "macs", "dram_bytes", "energy_fj")
+    )
+
+
 class Model:
     """One loaded libmodel.so with a context of its own; all memory it uses is held here."""
 
     def __init__(
-        self, library: Path, name: str, arena: Bytes, weights: Bytes, threads: int
+        self, directory: Path, manifest: Mapping[str, Any], arena: Bytes, threads: int
     ) -> None:
-        self._library = _open(library)
-        self._name = name
+        self._library = _open(directory / HOST_LIBRARY)
+        self._name: str = manifest["c_name"]
         self._arena = arena
-        self._weights = weights
+        self._weights = map_file(directory / WEIGHTS)
         self._threads = threads
+        self._npu_workspace = aligned_bytes(manifest["npu_workspace_bytes"], 64)
+        self._npu = self._start_npu()
         self._pool_memory = np.empty(0, np.uint8)
         self._pool = 0
         self._process = 0
@@ -56,8 +68,13 @@ class Model:
         self._ready()
         self._check(self._function("run_until")(_address(self._context), steps))
 
-    def statistics(self) -> dict[str, int]:
-        return {}
+    def npu_totals(self) -> NpuTotals:
+        """What the NPU counted in the last run."""
+        totals = self._function("npu_totals")
+        totals.restype = NpuTotals
+        counted = totals(_address(self._context))
+        assert isinstance(counted, NpuTotals)
+        return counted
 
     def close(self) -> None:
         """Ends the worker threads; the model can not run any more."""
@@ -79,11 +96,27 @@ class Model:
             arena_bytes=self._arena.size,
             weights=_address(self._weights),
             weight_bytes=self._weights.size,
-            npu=None,
+            npu=_address(self._npu),
             runner=runner if self._pool else None,
             runner_data=self._pool or None,
         )
         self._check(self._function("init")(_address(self._context), ctypes.byref(resources)))
+
+    def _start_npu(self) -> Bytes:
+        """A simulated NPU, or nothing for a model that uses none."""
+        if not self._npu_workspace.size:
+            return np.empty(0, np.uint8)
+        size = self._library.tilewright_npu_device_bytes
+        size.restype = ctypes.c_size_t
+        device = aligned_bytes(size(), 64)
+        machine = (ctypes.c_char * 0).in_dll(self._library, f"{self._name}_npu_machine")
+        self._library.npu_simulator_init(
+            _address(device),
+            ctypes.byref(machine),
+            _address(self._npu_workspace),
+            ctypes.c_size_t(self._npu_workspace.size),
+        )
+        return device
 
     def _start_pool(self) -> None:
         if self._threads == 1:
@@ -127,7 +160,7 @@ def aligned_bytes(size: int, alignment: int) -> Bytes:
 def map_file(path: Path) -> Bytes:
     """The file's bytes, read-only and shared with every process that maps it."""
     if path.stat().st_size == 0:
-        return aligned_bytes(0, mmap.PAGESIZE)
+        return np.empty(0, np.uint8)
     with path.open("rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
@@ -140,4 +173,5 @@ def _open(library: Path) -> ctypes.CDLL:
 
 
 def _address(array: Bytes) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+    """NULL for no bytes: numpy gives an empty array any address."""
+    return ctypes.c_void_p(array.ctypes.data if array.size else None)

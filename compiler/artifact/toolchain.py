@@ -38,6 +38,13 @@ class Compiler:
         """Run in `folder`: with relative file names no path of this machine reaches the output."""
         _run((*self.command, *arguments), folder)
 
+    def accepts(self, flag: str) -> bool:
+        try:
+            _run((*self.command, flag, "-E", "-x", "c", os.devnull), Path.cwd())
+        except ArtifactError:
+            return False
+        return True
+
     def tool(self, name: str) -> str | None:
         """The compiler's own objcopy or ar, or None when it has none."""
         path = _run((*self.command, f"-print-prog-name={name}"), Path.cwd()).strip()
