@@ -18,7 +18,6 @@ from tilewright.schedules.npu.region_plan import OperatorPlan, RegionPlan
 from tilewright.targets import isa
 from tilewright.targets.operators import Tensor
 
-
 _LARGEST_COUNT = 65535
 
 
@@ -110,11 +109,12 @@ class Emitter:
         columns: Range,
         channels: Range,
         view: View,
+        gaps: bool = False,
     ) -> None:
         """A tile of `tensor` between the DRAM and `view`, which is where the tile starts.
 
-        Pixels that lie the same on both sides are one run; a load may take the unused bytes
-        between them along, a store must not.
+        Pixels that lie the same on both sides are one run; with `gaps` the bytes between the
+        pixels' channels may come along, which only a slot of one's own allows.
         """
         height, width = rows[1] - rows[0], columns[1] - columns[0]
         depth = channels[1] - channels[0]
@@ -123,7 +123,7 @@ class Emitter:
         same = tensor.pitch_x == view.pixel_pitch
         run, counts = depth, (width, height)
         strides = ((tensor.pitch_x, tensor.pitch_y), (view.pixel_pitch, view.row_pitch))
-        if same and (depth == tensor.pitch_x or kind is isa.Load):
+        if same and (depth == tensor.pitch_x or gaps):
             run, counts = (width - 1) * tensor.pitch_x + depth, (height, 1)
             strides = ((tensor.pitch_y, 0), (view.row_pitch, 0))
             if tensor.pitch_y == view.row_pitch and tensor.pitch_y == width * tensor.pitch_x:
@@ -240,6 +240,7 @@ class Input:
                 (columns.low, columns.high),
                 channels,
                 view,
+                gaps=True,
             )
         return view
 

@@ -47,7 +47,10 @@ class OperatorPlan:
 
 @dataclass(frozen=True)
 class RegionPlan:
-    """`constants` are placed by the caller; `spilled` needs places in the arena."""
+    """`constants` are placed by the caller; `spilled` needs places in the arena.
+
+    `sram_live`: bytes of the SRAM taken at each operator.
+    """
 
     region: Region
     npu: Npu
@@ -56,3 +59,4 @@ class RegionPlan:
     constants: bytes
     spilled: tuple[SpilledBuffer, ...]
     sram_bytes: int
+    sram_live: tuple[int, ...]

@@ -57,6 +57,7 @@ def plan_region(region: Region, npu: Npu) -> RegionPlan:
         tilings = [tiling for tiling, _ in chosen]
         packed = _pack_sram(npu, [uses[name] for name in uses if name in staying], tilings)
         if packed is not None:
+            addresses, live = packed
             break
     else:
         raise MemoryLimitError(
@@ -64,7 +65,7 @@ def plan_region(region: Region, npu: Npu) -> RegionPlan:
             "choose a target with more"
         )
     residents = {
-        name: Resident(layout, packed.offsets[name], uses[name].is_input)
+        name: Resident(layout, addresses.offsets[name], uses[name].is_input)
         for name in staying
         if (layout := uses[name].layout) is not None
     }
@@ -75,7 +76,7 @@ def plan_region(region: Region, npu: Npu) -> RegionPlan:
             search.residency(index, staying),
             tiling,
             {
-                name: packed.offsets[f"{index}/{name}"]
+                name: addresses.offsets[f"{index}/{name}"]
                 for name, (size, _) in tiling.rings.items()
                 if size
             },
@@ -90,8 +91,9 @@ def plan_region(region: Region, npu: Npu) -> RegionPlan:
         if use.name not in staying and not use.is_input and not use.is_output
     )
     return RegionPlan(
-        region, npu, operators, residents, bytes(constants.data), spilled, packed.total_bytes
-    )
+        region, npu, operators, residents, bytes(constants.data), spilled,
+        addresses.total_bytes, tuple(live),
+    )  # fmt: skip
 
 
 def emit(
@@ -120,8 +122,13 @@ def emit(
     return Emission(stream, [emitter.owners[index] for index in order])
 
 
-def _pack_sram(npu: Npu, kept: Sequence[BufferUse], tilings: Sequence[Tiling]) -> Plan | None:
-    """Addresses for staying buffers and rings, weights as early as they fit; None if too large."""
+def _pack_sram(
+    npu: Npu, kept: Sequence[BufferUse], tilings: Sequence[Tiling]
+) -> tuple[Plan, list[int]] | None:
+    """Addresses for staying buffers and rings, and the bytes alive at each operator.
+
+    Weights come as early as they fit; None when nothing fits.
+    """
     alignment = max(npu.channel_alignment, npu.tables.alignment)
     for ahead in range(_LONGEST_PREFETCH, -1, -1):
         buffers = [
@@ -133,7 +140,7 @@ def _pack_sram(npu: Npu, kept: Sequence[BufferUse], tilings: Sequence[Tiling]) -
         rings = _ring_buffers(tilings, live, npu.sram_bytes, ahead, alignment)
         packed = plan([*buffers, *rings], alignment, _PACKING_EFFORT)
         if packed.total_bytes <= npu.sram_bytes:
-            return packed
+            return packed, live
     return None
 
 
