@@ -16,7 +16,7 @@ import onnx
 from tilewright.compiler.npu.backend import EmittedRegion
 from tilewright.compiler.onnx_facts import NodeFacts, node_facts
 from tilewright.passes.placement_reasons import PlacementReasons, Reason
-from tilewright.schedules.cpu.cost import KernelFacts, modelled_seconds
+from tilewright.schedules.cpu.cost import KernelFacts, kernel_seconds
 from tilewright.schedules.npu.attribution import attribute
 from tilewright.schedules.npu.bounds import (
     bound_cycles,
@@ -59,7 +59,7 @@ class ReportBuilder:
         reason = self._reason(onnx_nodes)
         macs = [self.nodes[node].macs for node in onnx_nodes if node in self.nodes]
         total = sum(count for count in macs if count) or None
-        self.cpu_seconds += modelled_seconds(facts, total or 0, self.target.cpu)
+        self.cpu_seconds += kernel_seconds(facts, total or 0, self.target.cpu)
         self.operators.append(
             ROW
             | {

@@ -62,23 +62,20 @@ def to_plain_function(
     """The C form of a lowered kernel; see the top of this file."""
     begin, end = tirx.Var("task_begin", "int32"), tirx.Var("task_end", "int32")
     pointers = {buffer: _pointer(buffer) for buffer in function.params}
-    statements = []
+    views, statements = [], []
     for statement in _statements(function.body):
-        if isinstance(statement, tirx.DeclBuffer):
-            statements.append(tirx.DeclBuffer(statement.buffer, data=_rebind(statement, pointers)))
+        parameter = _viewed(statement)
+        if parameter in pointers:
+            views.append(tirx.DeclBuffer(statement.buffer, data=pointers[parameter]))
         else:
             statements.append(statement)
-    loop = _parallel_loop(statements)
-    if loop is None:
-        first = next(
-            (at for at, one in enumerate(statements) if not isinstance(one, tirx.DeclBuffer)),
-            len(statements),
-        )
-        body = tirx.SeqStmt(statements[first:]) if statements[first + 1 :] else statements[first]
-        once = tirx.For(tirx.Var("task", "int32"), begin, end - begin, tirx.ForKind.SERIAL, body)
-        statements = [*statements[:first], once]
+    if _parallel_loop(statements) is None:
+        task = tirx.Var("task", "int32")
+        once = tirx.For(task, begin, end - begin, tirx.ForKind.SERIAL, _sequence(statements))
+        statements = [once]
     else:
         statements = [_over_tasks(one, begin, end) for one in statements]
+    statements = [*views, *statements]
     statements.append(tirx.Return(tirx.IntImm("int32", 0)))
     body = tvm_ffi.structural_map(
         tirx.SeqStmt(statements), (tirx.AllocBuffer, _on_stack), order="post"
@@ -102,10 +99,13 @@ def _pointer(buffer: tirx.Var) -> tirx.Var:
     return tirx.Var(buffer.name, PointerType(tvm.ir.PrimType(str(buffer.dtype))))
 
 
-def _rebind(declaration: tirx.DeclBuffer, pointers: dict[tirx.Var, tirx.Var]) -> tvm.ir.Expr:
-    """`data` of a view of a parameter, over the pointer that takes the parameter's place."""
-    projected = declaration.data.args[0]
-    return pointers[projected]
+def _viewed(statement: tirx.Stmt) -> tirx.Var | None:
+    """The buffer that a declaration is a view of, None for other statements."""
+    return statement.data.args[0] if isinstance(statement, tirx.DeclBuffer) else None
+
+
+def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
 
 
 def _body(function: tirx.PrimFunc) -> tirx.Stmt:
@@ -128,6 +128,14 @@ def _parallel_loop(statements: list[tirx.Stmt]) -> tirx.For | None:
 
 
 def _over_tasks(statement: tirx.Stmt, begin: tirx.Var, end: tirx.Var) -> tirx.Stmt:
+    """The parallel loop over begin..end; its variable may be wider than the caller's int32."""
     if not isinstance(statement, tirx.For):
         return statement
-    return tirx.For(statement.loop_var, begin, end - begin, tirx.ForKind.SERIAL, statement.body)
+    variable = tirx.Var("task", "int32")
+    value = variable.astype(str(statement.loop_var.ty.dtype))
+    body = tvm_ffi.structural_map(
+        statement.body,
+        (tvm.ir.Var, lambda one: value if one.same_as(statement.loop_var) else one),
+        order="post",
+    )
+    return tirx.For(variable, begin, end - begin, tirx.ForKind.SERIAL, body)

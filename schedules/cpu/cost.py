@@ -38,18 +38,18 @@ class CostedCpu(Protocol):
     def dram_gb_per_s(self) -> float: ...
 
 
-def modelled_seconds(facts: KernelFacts, macs: int, cpu: CostedCpu) -> float:
-    """Seconds of one kernel on all cores, a kernel of `macs` multiply-accumulates or of none."""
+def kernel_seconds(facts: KernelFacts, macs: int, cpu: CostedCpu) -> float:
+    """Seconds of one kernel on all cores, of `macs` multiply-accumulates or of none."""
     sizes = [_elements_and_bits(kind) for kind in facts["types"]]
     moved = sum(elements * bits // 8 for elements, bits in sizes)
     work = macs or sum(elements for elements, _bits in sizes)
     narrow = max((bits for _elements, bits in sizes[:1]), default=32) <= 16
-    return seconds_of(work, moved, cpu, is_int8=narrow)
+    return modelled_seconds(work, moved, "int8" if narrow else "float32", cpu)
 
 
-def seconds_of(macs: int, moved_bytes: int, cpu: CostedCpu, *, is_int8: bool) -> float:
-    """The formula at the top of this file."""
-    rate = cpu.int8_macs_per_cycle if is_int8 else cpu.flops_per_cycle / 2
+def modelled_seconds(macs: int, moved_bytes: int, dtype: str, cpu: CostedCpu) -> float:
+    """The formula at the top of this file; `dtype` is what is multiplied."""
+    rate = cpu.int8_macs_per_cycle if "int8" in dtype else cpu.flops_per_cycle / 2
     per_second = max(cpu.cores, 1) * rate * EFFICIENCY * cpu.clock_mhz * 1e6
     return max(macs / per_second, moved_bytes / (cpu.dram_gb_per_s * 1e9)) + START_SECONDS
 
