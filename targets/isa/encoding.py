@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import zlib
 from collections.abc import Iterator
@@ -92,7 +93,7 @@ def _encode_payload(instruction: Instruction, where: str) -> bytes:
         place, value = word(item), getattr(instruction, item.name)
         unsigned = bool(place.unsigned_when) and getattr(instruction, place.unsigned_when)
         if place.format == "f":
-            if struct.unpack("<f", struct.pack("<f", value))[0] != value:
+            if ctypes.c_float(value).value != value:
                 raise EncodingError(f"{where}: {item.name} {value} is not a float32")
         else:
             low, high = place.limits(unsigned)
