@@ -40,7 +40,18 @@ def shape_of(expr: relax.Expr) -> tuple[int, ...]:
 
 def has_static_shape(expr: relax.Expr) -> bool:
     """Whether the expression is a tensor with every dimension known."""
-    shape = getattr(expr.ty, "shape", None) if isinstance(expr.ty, relax.TensorType) else None
+    return _is_static(expr.ty) and isinstance(expr.ty, relax.TensorType)
+
+
+def has_static_type(expr: relax.Expr) -> bool:
+    """Whether the expression is a tensor, or a tuple of tensors, with every dimension known."""
+    return _is_static(expr.ty)
+
+
+def _is_static(ty: relax.Type) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return all(_is_static(field) for field in ty.fields)
+    shape = getattr(ty, "shape", None) if isinstance(ty, relax.TensorType) else None
     return isinstance(shape, relax.ShapeExpr) and all(
         isinstance(extent, tvm.tirx.IntImm) for extent in shape.values
     )

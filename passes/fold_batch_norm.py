@@ -95,7 +95,7 @@ def _without_batch_norm(item: relax.TupleGetItem, rewriter: Rewriter) -> relax.E
     beta = beta if attrs.center else np.zeros_like(beta)
     scale, shift = batch_norm_affine(gamma, beta, mean, variance, float(attrs.epsilon))
     axis, names = int(attrs.axis) % len(shape_of(source)), onnx_nodes_of(item)
-    scaled = _scaled(source, scale, axis, names, rewriter)
+    scaled = rewriter.typed(_scaled(source, scale, axis, names, rewriter))
     return _shifted(scaled, shift, axis, names, rewriter)
 
 

@@ -25,7 +25,7 @@ Rewrite = Callable[[relax.Expr], relax.Expr | None]
 
 
 class Rewriter:
-    """The state of one walk; `definition`, `reader_count` and `emit` serve the rewrite."""
+    """The state of one walk; `definition`, `reader_count`, `emit` and `typed` serve it."""
 
     def __init__(self, function: relax.Function) -> None:
         self.function = function
@@ -48,7 +48,7 @@ class Rewriter:
 
     def emit(self, value: relax.Expr, names: tuple[str, ...] = ()) -> relax.Expr:
         """Bind `value` ahead of the call being rewritten and return the variable."""
-        value = self._typed(value, names)
+        value = self.typed(value, names)
         if isinstance(value, relax.Var | tvm.ir.Constant | relax.Tuple):
             return value
         var = self._new_var(value, dataflow=self._in_dataflow)
@@ -77,7 +77,7 @@ class Rewriter:
         if isinstance(value, relax.Call | relax.TupleGetItem):
             replacement = rewrite(value)
             value = value if replacement is None else replacement
-        value = self._typed(value, names)
+        value = self.typed(value, names)
         internal = isinstance(binding.var, relax.DataflowVar)
         if isinstance(value, relax.Var | tvm.ir.Constant) and internal:
             self._replaced[binding.var] = value
@@ -99,8 +99,8 @@ class Rewriter:
         name = next(iter(onnx_nodes_of(value)), fallback)
         return (relax.DataflowVar if dataflow else relax.Var)(name, value.ty)
 
-    def _typed(self, value: relax.Expr, names: tuple[str, ...]) -> relax.Expr:
-        """`value` with nested calls bound, its type known and its names set."""
+    def typed(self, value: relax.Expr, names: tuple[str, ...] = ()) -> relax.Expr:
+        """`value`, still unbound, with nested calls bound, its type known and its names set."""
         if isinstance(value, relax.Call):
             names = onnx_nodes_of(value) or names
             arguments = [self._bound_argument(argument, names) for argument in value.args]

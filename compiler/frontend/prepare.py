@@ -8,6 +8,8 @@ import onnx
 
 from tilewright.compiler.frontend.folding import fold_constants
 from tilewright.compiler.frontend.opset import raise_opset
+from tilewright.compiler.frontend.relax_import import importable_operators
+from tilewright.compiler.frontend.rewrites import rewrite_operators
 from tilewright.compiler.frontend.shapes import Shape, bind_shapes
 from tilewright.compiler.frontend.tidy import (
     drop_unused,
@@ -20,18 +22,20 @@ from tilewright.compiler.frontend.tidy import (
 def prepare(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None = None) -> onnx.ModelProto:
     """A copy of `model` ready for `import_to_relax`; `shapes` gives inputs by name.
 
-    Nodes keep their names, nameless ones get one. Names are settled before the opset is raised,
-    so that nodes the conversion adds are the only ones named by us twice over.
+    Nodes keep their names, nameless ones get one. Where a node is rewritten into several, all of
+    them carry its name.
     """
     prepared = onnx.ModelProto()
     prepared.CopyFrom(model)
     bind_shapes(prepared, shapes)
-    prepared = inline_functions(prepared)
     sort_nodes(prepared.graph)
     name_nodes(prepared.graph)
     prepared = raise_opset(prepared)
+    prepared = inline_functions(prepared, importable_operators())
     drop_unused(prepared.graph)
     prepared = fold_constants(prepared)
+    rewrite_operators(prepared)
+    prepared = fold_constants(prepared)
     drop_unused(prepared.graph)
-    name_nodes(prepared.graph)
+    name_nodes(prepared.graph, only_nameless=True)
     return prepared

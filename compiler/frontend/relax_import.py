@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -15,7 +15,9 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from tilewright.compiler.frontend.converters import CONVERTERS
 from tilewright.compiler.frontend.opset import opset_of
-from tilewright.passes.names import with_names
+from tilewright.compiler.frontend.shapes import input_shapes
+from tilewright.passes.constants import has_static_type
+from tilewright.passes.names import onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter, has_control_flow
 from tilewright.targets.errors import ModelError
 
@@ -32,20 +34,26 @@ def import_to_relax(model: onnx.ModelProto) -> tvm.IRModule:
     cannot be imported.
     """
     _refuse_unknown_operators(model.graph)
-    importer = NamingImporter()
+    importer = NamingImporter(input_shapes(model.graph))
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
             module = importer.from_onnx(model.graph, opset_of(model))
-        except ModelError:
-            raise
         except Exception as error:  # the importer raises whatever its converters ran into
+            importer.abandon()
             raise ModelError(importer.refusal(error)) from None
-    return importer.with_names_set(module)
+    module = importer.with_names_set(module)
+    _refuse_unknown_shapes(module["main"])
+    return module
+
+
+def importable_operators() -> frozenset[str]:
+    """The standard operators that can be imported."""
+    return frozenset({*_get_convert_map(), "If"})
 
 
 def _refuse_unknown_operators(graph: onnx.GraphProto) -> None:
-    known = {*_get_convert_map(), "If"}
+    known = importable_operators()
     for node in graph.node:
         standard = node.domain in ("", "ai.onnx")
         if node.op_type in known and (standard or node.op_type in CONTRIBUTED):
@@ -57,6 +65,19 @@ def _refuse_unknown_operators(graph: onnx.GraphProto) -> None:
         )
 
 
+def _refuse_unknown_shapes(function: relax.Function) -> None:
+    """Every value must be a tensor of known shape: kernels and memory are planned for it."""
+    for block in function.body.blocks:
+        for place, binding in enumerate(block.bindings):
+            if not has_static_type(binding.var):
+                named = (onnx_nodes_of(later.value) for later in block.bindings[place:])
+                node = next((names[0] for names in named if names), binding.var.name)
+                raise ModelError(
+                    f"{node}: the shape of its result depends on the data; "
+                    f"cut the model before it and leave the rest to the application"
+                )
+
+
 class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer, remembering which bindings each ONNX node made.
 
@@ -64,8 +85,8 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
     belong to the later one's node.
     """
 
-    def __init__(self) -> None:
-        super().__init__(shape_dict={}, dtype_dict="float32", sanitize=False)
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__(shape_dict=dict(shapes), dtype_dict="float32", sanitize=False)
         self._node_of: dict[relax.Var, str] = {}
         self._node = ""
         self._operator = ""
@@ -80,6 +101,12 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
             f"{where} cannot be imported: {reason}; "
             f"rewrite it with other operators or cut the model before it"
         )
+
+    def abandon(self) -> None:
+        """Close the blocks a failed import left open, or TVM warns about them."""
+        with contextlib.suppress(Exception):
+            while True:
+                self.bb._end_block()
 
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int

@@ -32,6 +32,15 @@ def bind_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None) -> N
         _forget_derived_shapes(model.graph)
 
 
+def input_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
+    """The shapes of the real inputs, all of which `bind_shapes` has made plain numbers."""
+    return {
+        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in real_inputs(graph)
+        if value.type.HasField("tensor_type")
+    }
+
+
 def _bind(value: onnx.ValueInfoProto, shape: Shape) -> None:
     tensor = value.type.tensor_type
     if tensor.HasField("shape") and len(tensor.shape.dim) != len(shape):

@@ -1,0 +1,208 @@
+"""Operators rewritten in ONNX itself, where the importer would give a wrong value or refuse.
+
+A rewrite takes the node and what is known of the graph and returns the nodes that replace it, or
+None to leave it. All of them carry the replaced node's name, so reports still name the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+from numpy.typing import NDArray
+
+from tilewright.compiler.frontend.folding import known_shapes, with_inferred_shapes
+from tilewright.compiler.frontend.resize import resize_by_matrices
+
+Nodes = list[onnx.NodeProto]
+
+
+class Graph:
+    """Shapes, types and constants of a graph, and a place to add constants."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        inferred = with_inferred_shapes(model).graph
+        self.model = model
+        self.shapes = known_shapes(inferred)
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._types = {
+            value.name: value.type.tensor_type.elem_type
+            for value in [*inferred.value_info, *inferred.input, *inferred.output]
+        }
+
+    def array(self, name: str) -> NDArray[Any] | None:
+        tensor = self._tensors.get(name)
+        return None if tensor is None else onnx.numpy_helper.to_array(tensor)
+
+    def is_float(self, name: str) -> bool:
+        tensor = self._tensors.get(name)
+        kind = self._types.get(name, tensor.data_type if tensor else 0)
+        return kind in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+    def element_type(self, name: str) -> int:
+        tensor = self._tensors.get(name)
+        return int(self._types.get(name, tensor.data_type if tensor else 0))
+
+    def constant(self, name: str, array: NDArray[Any]) -> str:
+        tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self.model.graph.initializer.append(tensor)
+        self._tensors[name] = tensor
+        return name
+
+
+def rewrite_operators(model: onnx.ModelProto) -> None:
+    """Replace, in place, every node a rewrite applies to."""
+    graph = Graph(model)
+    nodes: Nodes = []
+    for node in model.graph.node:
+        rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        replacement = rewrite(node, graph) if rewrite else None
+        for new in [node] if replacement is None else replacement:
+            copied = onnx.NodeProto.FromString(new.SerializeToString())
+            copied.name = node.name
+            nodes.append(copied)
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """The node's attributes as Python values."""
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _extremum(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """Min and Max of computed floats: NaN if any operand is NaN, which kernels do not promise."""
+    if len(node.input) < 2 or not graph.is_float(node.input[0]):
+        return None
+    if any(graph.array(name) is not None for name in node.input):
+        return None
+    compare = "Less" if node.op_type == "Min" else "Greater"
+    nodes: Nodes = []
+    running = node.input[0]
+    for place, other in enumerate(node.input[1:], start=1):
+        prefix = f"{node.output[0]}/{place}"
+        last = place == len(node.input) - 1
+        result = node.output[0] if last else f"{prefix}/result"
+        nodes += [
+            onnx.helper.make_node(compare, [running, other], [f"{prefix}/wins"]),
+            onnx.helper.make_node("IsNaN", [running], [f"{prefix}/nan"]),
+            onnx.helper.make_node("Or", [f"{prefix}/wins", f"{prefix}/nan"], [f"{prefix}/take"]),
+            onnx.helper.make_node("Where", [f"{prefix}/take", running, other], [result]),
+        ]
+        running = result
+    return nodes
+
+
+def _reduced_extremum(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """ReduceMax and ReduceMin of floats: NaN where any reduced element is NaN."""
+    if not graph.is_float(node.input[0]):
+        return None
+    kind = graph.element_type(node.input[0])
+    prefix, result = node.output[0], f"{node.output[0]}/finite"
+    reduced = onnx.NodeProto.FromString(node.SerializeToString())
+    reduced.output[0] = result
+    flags = onnx.NodeProto.FromString(node.SerializeToString())
+    flags.op_type = "ReduceMax"
+    flags.input[0], flags.output[0] = f"{prefix}/flags", f"{prefix}/any"
+    real = np.float32 if kind == onnx.TensorProto.FLOAT else np.float64
+    nan = graph.constant(f"{prefix}/nan_value", np.asarray(np.nan, real))
+    zero = graph.constant(f"{prefix}/zero", np.asarray(0, real))
+    return [
+        reduced,
+        onnx.helper.make_node("IsNaN", [node.input[0]], [f"{prefix}/nan"]),
+        onnx.helper.make_node("Cast", [f"{prefix}/nan"], [f"{prefix}/flags"], to=kind),
+        flags,
+        onnx.helper.make_node("Greater", [f"{prefix}/any", zero], [f"{prefix}/take"]),
+        onnx.helper.make_node("Where", [f"{prefix}/take", nan, result], [prefix]),
+    ]
+
+
+def _dropout(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """Dropout at inference keeps everything: the mask, where wanted, is true."""
+    training = graph.array(node.input[2]) if len(node.input) > 2 else None
+    if len(node.output) < 2 or not node.output[1] or (training is not None and training.any()):
+        return None
+    shape = graph.shapes.get(node.input[0])
+    if shape is None:
+        return None
+    mask = graph.constant(f"{node.output[1]}/true", np.ones(shape, np.bool_))
+    return [
+        onnx.helper.make_node("Identity", [node.input[0]], [node.output[0]]),
+        onnx.helper.make_node("Identity", [mask], [node.output[1]]),
+    ]
+
+
+def _one_hot(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """OneHot by comparison with every class, negative indices counted from the end."""
+    depth, values = graph.array(node.input[1]), graph.array(node.input[2])
+    shape = graph.shapes.get(node.input[0])
+    if depth is None or values is None or shape is None:
+        return None
+    classes, rank = int(depth.reshape(-1)[0]), len(shape) + 1
+    axis = int(attributes_of(node).get("axis", -1)) % rank
+    prefix = node.output[0]
+    wide = [1] * rank
+    wide[axis] = classes
+    expanded = [*shape[:axis], 1, *shape[axis:]]
+    positions = np.arange(classes, dtype=np.int64).reshape(wide)
+    constants = {
+        "positions": positions,
+        "negatives": positions - classes,
+        "shape": np.asarray(expanded, np.int64),
+        "off": values[:1].reshape(()),
+        "on": values[1:].reshape(()),
+    }
+    named = {key: graph.constant(f"{prefix}/{key}", value) for key, value in constants.items()}
+    make, cast = onnx.helper.make_node, f"{prefix}/index"
+    return [
+        make("Cast", [node.input[0]], [f"{prefix}/int64"], to=onnx.TensorProto.INT64),
+        make("Reshape", [f"{prefix}/int64", named["shape"]], [cast]),
+        make("Equal", [cast, named["positions"]], [f"{prefix}/forward"]),
+        make("Equal", [cast, named["negatives"]], [f"{prefix}/backward"]),
+        make("Or", [f"{prefix}/forward", f"{prefix}/backward"], [f"{prefix}/hot"]),
+        make("Where", [f"{prefix}/hot", named["on"], named["off"]], [prefix]),
+    ]
+
+
+def _conv_transpose(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """ConvTranspose with output_shape: the padding that gives it, spelled out."""
+    given = attributes_of(node)
+    image, weight = graph.shapes.get(node.input[0]), graph.shapes.get(node.input[1])
+    if "output_shape" not in given or image is None or weight is None:
+        return None
+    wanted = [int(extent) for extent in given.pop("output_shape")][-(len(image) - 2) :]
+    count = len(wanted)
+    strides, dilations = given.get("strides", [1] * count), given.get("dilations", [1] * count)
+    extra = list(given.get("output_padding", [0] * count))
+    upper = given.pop("auto_pad", b"NOTSET") == b"SAME_UPPER"
+    before, after = [], []
+    for axis in range(count):
+        reach = (weight[2 + axis] - 1) * dilations[axis] + 1
+        total = strides[axis] * (image[2 + axis] - 1) + extra[axis] + reach - wanted[axis]
+        if total < 0:
+            extra[axis] -= total
+            total = 0
+        small, large = total // 2, total - total // 2
+        before.append(small if upper else large)
+        after.append(large if upper else small)
+    given |= {"pads": before + after, "output_padding": extra}
+    return [onnx.helper.make_node("ConvTranspose", node.input, node.output, **given)]
+
+
+def _resize(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    return resize_by_matrices(node, graph.model, graph.shapes, graph.array, graph.constant)
+
+
+REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
+    "ConvTranspose": _conv_transpose,
+    "Dropout": _dropout,
+    "Max": _extremum,
+    "Min": _extremum,
+    "OneHot": _one_hot,
+    "ReduceMax": _reduced_extremum,
+    "ReduceMin": _reduced_extremum,
+    "Resize": _resize,
+}
