@@ -5,40 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.schedules.npu.region_plan import RegionPlan
 from tilewright.schedules.npu.schedule import Emission
 from tilewright.targets import timing
 from tilewright.targets.description import Npu
+from tilewright.targets.simulator import Statistics
 
 
 @dataclass(frozen=True)
 class OperatorShare:
     """`cycles` are what the operator adds to the makespan; all operators' sum is the makespan.
 
-    `energy_pj` leaves out what is drawn all the time, which `idle_mw` over the run gives.
+    `energy_uj` is of its instructions and of what the NPU draws all the time for its cycles.
     """
 
     cycles: int
     dram_bytes: int
     sram_peak_bytes: int
-    energy_pj: float
+    energy_uj: float
 
 
-def attribute(
-    region_plan: RegionPlan, emission: Emission, trace: Sequence[tuple[int, int]], makespan: int
-) -> list[OperatorShare]:
-    """One share for each operator of the region; `trace` is (start, end) per instruction."""
-    npu = region_plan.npu
-    count = len(region_plan.operators)
-    instructions = emission.stream.instructions[:-1]
-    added = _added_cycles(emission.operator_of_instruction, trace, makespan, count)
-    moved, energy = [0] * count, [0.0] * count
-    for instruction, operator in zip(instructions, emission.operator_of_instruction, strict=True):
+def attribute(run: Statistics, emission: Emission, npu: Npu) -> list[OperatorShare]:
+    """One share for each operator of the region; `run` must have been traced."""
+    count = len(emission.sram_live)
+    owners = emission.operator_of_instruction
+    added = _added_cycles(owners, run.trace, run.cycles, count)
+    moved = [0] * count
+    picojoules = [cycles * npu.energy.idle_mw * 1e3 / npu.clock_mhz for cycles in added]
+    for instruction, owner in zip(emission.stream.instructions, owners, strict=False):
         cost = timing.cost(npu, instruction)
-        moved[operator] += cost.dram_bytes
-        energy[operator] += _energy(npu, cost)
-    live = region_plan.sram_live
-    return [OperatorShare(*row) for row in zip(added, moved, live, energy, strict=True)]
+        moved[owner] += cost.dram_bytes
+        picojoules[owner] += _energy(npu, cost)
+    energy = [value / 1e6 for value in picojoules]
+    return [
+        OperatorShare(*row) for row in zip(added, moved, emission.sram_live, energy, strict=True)
+    ]
 
 
 def _added_cycles(

@@ -27,7 +27,7 @@ add each engine's work over its operators; they are no sums of the operators' bo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.targets.description import Npu
@@ -38,7 +38,7 @@ from tilewright.targets.operators import (
     MatMul,
     Operator,
     Pool2d,
-    Region,
+    Tensor,
 )
 
 
@@ -82,40 +82,58 @@ def operator_work(operator: Operator, npu: Npu, in_dram: Collection[str] | None 
     for an operator on its own.
     """
 
-    def bytes_of(name: str, size: int) -> int:
-        return size if in_dram is None or name in in_dram else 0
+    def moved(buffer: str, size: int) -> int:
+        return size if in_dram is None or buffer in in_dram else 0
 
-    inputs = {tensor.buffer: tensor.elements for tensor in operator.inputs}
-    moved_in = sum(bytes_of(name, size) for name, size in inputs.items())
+    inputs = _largest(operator.inputs)
     return Work(
         operator.macs,
         mac_cycles(operator, npu),
         _vector_operations(operator) / npu.vector.lanes,
-        moved_in + _weight_bytes(operator),
-        bytes_of(operator.output.buffer, operator.output.elements),
+        _weight_bytes(operator) + sum(moved(*item) for item in inputs.items()),
+        moved(operator.output.buffer, operator.output.elements),
     )
 
 
-def region_work(region: Region, npu: Npu) -> Work:
-    """The least work of a region: only its inputs, outputs and weights move through DRAM."""
-    total = Work()
-    for operator in region.operators:
-        total += operator_work(operator, npu, ())
-    read: dict[str, int] = {}
-    written: dict[str, int] = {}
-    for operator in region.operators:
-        for tensor in operator.inputs:
-            if tensor.buffer in region.inputs:
-                read[tensor.buffer] = max(read.get(tensor.buffer, 0), tensor.elements)
-        if operator.output.buffer in region.outputs:
-            size = written.get(operator.output.buffer, 0) + operator.output.elements
-            written[operator.output.buffer] = size
-    return total + Work(bytes_in=sum(read.values()), bytes_out=sum(written.values()))
+def network_work(operators: Sequence[Operator], npu: Npu) -> Work:
+    """The least work of operators that keep what they hand each other in the SRAM.
+
+    What none of them writes comes from DRAM, what none of them reads goes there, once.
+    """
+    total = sum((operator_work(operator, npu, ()) for operator in operators), Work())
+    read = _largest(tensor for operator in operators for tensor in operator.inputs)
+    written = {operator.output.buffer for operator in operators}
+    results = {o.output for o in operators if o.output.buffer not in read}
+    return total + Work(
+        bytes_in=sum(size for buffer, size in read.items() if buffer not in written),
+        bytes_out=sum(tensor.elements for tensor in results),
+    )
 
 
-def network_work(parts: Iterable[Work]) -> Work:
-    """All regions of a network together."""
-    return sum(parts, Work())
+def bound_cycles(operator: Operator, npu: Npu) -> int:
+    """The bound of one operator on its own, inputs and output in DRAM."""
+    return operator_work(operator, npu).bound_cycles(npu)
+
+
+def roofline_cycles(operator: Operator, npu: Npu) -> int:
+    """The roofline of one operator on its own, inputs and output in DRAM."""
+    return operator_work(operator, npu).roofline_cycles(npu)
+
+
+def network_bound_cycles(operators: Sequence[Operator], npu: Npu) -> int:
+    return network_work(operators, npu).bound_cycles(npu)
+
+
+def network_roofline_cycles(operators: Sequence[Operator], npu: Npu) -> int:
+    return network_work(operators, npu).roofline_cycles(npu)
+
+
+def _largest(tensors: Iterable[Tensor]) -> dict[str, int]:
+    """The most bytes that any view of each buffer holds."""
+    sizes: dict[str, int] = {}
+    for tensor in tensors:
+        sizes[tensor.buffer] = max(sizes.get(tensor.buffer, 0), tensor.elements)
+    return sizes
 
 
 def mac_cycles(operator: Operator, npu: Npu) -> float:

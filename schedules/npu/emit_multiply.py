@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from tilewright.schedules.npu.constants import Block, Range, Tables
 from tilewright.schedules.npu.emitter import Emitter, Input, Output, Ring, Tile, float32
@@ -146,7 +147,7 @@ def _convolve(
     else:
         window = (piece.first, piece.last)
     view = source.tile(rows, columns, window).at(0, 0, piece.first - window[0])
-    fields = {
+    fields: dict[str, Any] = {
         "input_address": view.address,
         "input_row_pitch": view.row_pitch,
         "input_pixel_pitch": view.pixel_pitch,

@@ -78,7 +78,7 @@ class Slots:
 
     @property
     def total(self) -> Numbers:
-        total = self.weights * self.weight_slots + self.tables * self.table_slots
+        total: Numbers = self.weights * self.weight_slots + self.tables * self.table_slots
         total = total + self.output * self.output_slots
         for slot in self.inputs:
             total = total + slot * self.input_slots
@@ -143,7 +143,7 @@ def find_slots(work: Work, grid: Grid, counts: Counts, residency: Residency, npu
     )
 
 
-def input_tile_bytes(work: Work, operand: Operand, grid: Grid, npu: Npu) -> Numbers:
+def input_tile_bytes(work: Work, operand: Operand, grid: Grid, npu: Npu) -> Number:
     """The input that one tile of the output reads, all pixels of it."""
     if operand.broadcasts:
         rows, columns = np.ones_like(grid.rows), np.ones_like(grid.rows)
@@ -154,7 +154,7 @@ def input_tile_bytes(work: Work, operand: Operand, grid: Grid, npu: Npu) -> Numb
     return rows * columns * aligned(channels, npu.channel_alignment)
 
 
-def input_tile_channels(work: Work, grid: Grid, npu: Npu) -> Numbers:
+def input_tile_channels(work: Work, grid: Grid, npu: Npu) -> Number:
     """Input channels that a tile of output channels (and of the reduction) reads."""
     multiply = work.multiply
     if multiply is None:

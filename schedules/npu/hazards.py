@@ -80,4 +80,5 @@ class _Touched:
         hit = (rows[:, 0] < access.high) & (rows[:, 1] > access.low)
         if not access.writes:
             hit &= rows[:, 2] == 1
-        return rows[hit, 3]
+        found: NDArray[np.int64] = rows[hit, 3]
+        return found

@@ -37,10 +37,14 @@ _LONGEST_PREFETCH = 3  # operators ahead
 
 @dataclass(frozen=True)
 class Emission:
-    """A command stream, and for each of its instructions but END the operator it serves."""
+    """A command stream, and for each of its instructions but END the operator it serves.
+
+    `sram_live` are the bytes of SRAM taken at each operator.
+    """
 
     stream: isa.CommandStream
     operator_of_instruction: list[int]
+    sram_live: tuple[int, ...]
 
 
 def plan_region(region: Region, npu: Npu) -> RegionPlan:
@@ -119,7 +123,8 @@ def emit(
         _arena_bytes(instructions),
         npu.digest[:8],
     )
-    return Emission(stream, [emitter.owners[index] for index in order])
+    owners = [emitter.owners[index] for index in order]
+    return Emission(stream, owners, region_plan.sram_live)
 
 
 def _pack_sram(

@@ -98,8 +98,8 @@ def describe(operator: Operator, npu: Npu) -> Work:
         case Conv2d():
             multiply, grain = _convolution(operator, npu)
             table = 256 if operator.lookup is not None else 0
-            operands = (_window_operand(operator),)
-            return Work(operator, output, operands, grain, alignment, multiply, table)
+            window = (_window_operand(operator),)
+            return Work(operator, output, window, grain, alignment, multiply, table)
         case MatMul():
             operand = _plain(operator.a)
             inner = Multiply(1, operator.a.channels)
@@ -110,13 +110,13 @@ def describe(operator: Operator, npu: Npu) -> Work:
             small = operator.b.height * operator.b.width == 1
             broadcasts = small and output.height * output.width > 1
             b = Operand(operator.b, Window(1), Window(1), True) if broadcasts else None
-            operands = (_plain(operator.a), b or _plain(operator.b))
-            return Work(operator, output, operands, alignment, 1)
+            both = (_plain(operator.a), b or _plain(operator.b))
+            return Work(operator, output, both, alignment, 1)
         case Pad2d():
             return Work(operator, output, (_padded(operator),), output.channels, 1)
         case Lookup():
-            operands = (_plain(operator.input),)
-            return Work(operator, output, operands, alignment, 1, table_bytes=256)
+            plain = (_plain(operator.input),)
+            return Work(operator, output, plain, alignment, 1, table_bytes=256)
         case Copy():
             return Work(operator, output, (_plain(operator.input),), alignment, 1)
     raise TypeError(f"{operator.name}: no schedule for {type(operator).__name__}")
