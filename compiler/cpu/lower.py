@@ -43,7 +43,11 @@ def lower_to_kernels(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
         for variable, function in module.functions.items()
         if isinstance(function, relax.Function) and variable.name_hint != "main"
     }
-    alone = tvm.IRModule({"main": _hide_regions(module["main"])}, attrs=module.attrs)
+    alone = tvm.IRModule(
+        {name: one for name, one in module.functions.items() if isinstance(one, tirx.PrimFunc)},
+        attrs=module.attrs,
+    )
+    alone["main"] = _hide_regions(module["main"])
     fused = _fuse(_legalize(alone, facts))
     names = _group_names(fused)
     kernels = _schedule(relax.transform.FuseTIR()(fused), names, facts)
@@ -62,9 +66,8 @@ def _hide_regions(main: relax.Function) -> relax.Function:
 
 
 def _restore_regions(module: tvm.IRModule, regions: dict[str, relax.Function]) -> tvm.IRModule:
-    updated = tvm.IRModule(module.functions, attrs=module.attrs)
-    for name, function in regions.items():
-        updated[name] = function
+    builder = relax.BlockBuilder(module)
+    symbols = {name: builder.add_func(function, name) for name, function in regions.items()}
 
     def restore(value: relax.Expr) -> relax.Expr | None:
         if not isinstance(value, relax.Call) or operator_name(value) != "relax.call_dps_packed":
@@ -72,9 +75,10 @@ def _restore_regions(module: tvm.IRModule, regions: dict[str, relax.Function]) -
         symbol = str(value.args[0].global_symbol)
         if not symbol.startswith(_HIDDEN):
             return None
-        region = updated.get_global_var(symbol.removeprefix(_HIDDEN))
+        region = symbols[symbol.removeprefix(_HIDDEN)]
         return relax.Call(region, list(value.args[1].fields))
 
+    updated = tvm.IRModule(builder.get().functions, attrs=module.attrs)
     updated["main"] = Rewriter(module["main"]).run(restore)
     return updated
 
