@@ -30,7 +30,7 @@ def scalar_of(expr: relax.Expr) -> float | None:
 
 def constant(array: Array) -> relax.Expr:
     """A tensor constant with the array's own dtype."""
-    return relax.const(np.ascontiguousarray(array), str(array.dtype))
+    return relax.const(np.asarray(array, order="C"), str(array.dtype))
 
 
 def shape_of(expr: relax.Expr) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ def _is_static(ty: relax.Type) -> bool:
         return all(_is_static(field) for field in ty.fields)
     shape = getattr(ty, "shape", None) if isinstance(ty, relax.TensorType) else None
     return isinstance(shape, relax.ShapeExpr) and all(
-        isinstance(extent, tvm.tirx.IntImm) for extent in shape.values
+        isinstance(extent, tvm.tirx.IntImm) and int(extent) >= 0 for extent in shape.values
     )
 
 

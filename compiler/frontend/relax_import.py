@@ -17,6 +17,7 @@ from tilewright.compiler.frontend.converters import CONVERTERS
 from tilewright.compiler.frontend.opset import opset_of
 from tilewright.compiler.frontend.shapes import input_shapes
 from tilewright.passes.constants import has_static_type
+from tilewright.passes.fold_shapes import fold_shapes
 from tilewright.passes.names import onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter, has_control_flow
 from tilewright.targets.errors import ModelError
@@ -42,7 +43,7 @@ def import_to_relax(model: onnx.ModelProto) -> tvm.IRModule:
         except Exception as error:  # the importer raises whatever its converters ran into
             importer.abandon()
             raise ModelError(importer.refusal(error)) from None
-    module = importer.with_names_set(module)
+    module = fold_shapes(importer.with_names_set(module))
     _refuse_unknown_shapes(module["main"])
     return module
 

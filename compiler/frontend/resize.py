@@ -143,5 +143,5 @@ def _along_axis(
     except Exception:  # onnxruntime refuses; then the importer may try
         return None
     if nearest:
-        return np.rint(y[0, 0, :, 0]).astype(np.int64)
+        return np.asarray(np.rint(y[0, 0, :, 0]), np.int64)
     return np.asarray(y[0, :, :, 0])

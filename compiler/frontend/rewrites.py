@@ -47,7 +47,7 @@ class Graph:
         return int(self._types.get(name, tensor.data_type if tensor else 0))
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
-        tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+        tensor = onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
         self.model.graph.initializer.append(tensor)
         self._tensors[name] = tensor
         return name
