@@ -283,5 +283,38 @@ class Maker:
         )  # fmt: skip
 
 
+def conv_region(
+    height: int, width: int, inputs: int, outputs: int, kernel: int = 3, groups: int = 1
+) -> Region:
+    """One convolution that keeps height and width, from buffer x to buffer y."""
+    data = np.random.default_rng(0)
+    conv = Conv2d(
+        "conv", ("conv",), Tensor("y", height, width, outputs, "int8", "y"),
+        input=Tensor("x", height, width, inputs, "int8", "x"),
+        weight=data.integers(-128, 128, (kernel, kernel, inputs // groups, outputs), np.int8),
+        bias=data.integers(-999, 999, outputs, np.int32),
+        multiplier=np.full(outputs, 0.0004, np.float32), input_zero=-3,
+        output_scale=float(np.float32(0.1)), output_zero=5, clip_low=-128, clip_high=127,
+        pads=(kernel // 2, kernel // 2, (kernel - 1) // 2, (kernel - 1) // 2), groups=groups,
+    )  # fmt: skip
+    nbytes = {"x": conv.input.elements, "y": conv.output.elements}
+    return Region("region", (conv,), ("x",), ("y",), nbytes)
+
+
+def chain_region(parts: list[Region]) -> Region:
+    """Regions of one convolution each, one after the other."""
+    operators: list[Operator] = []
+    buffers: dict[str, int] = {}
+    for index, part in enumerate(parts):
+        (conv,) = part.operators
+        assert isinstance(conv, Conv2d)
+        source = replace(conv.input, name=f"t{index}", buffer=f"t{index}")
+        output = replace(conv.output, name=f"t{index + 1}", buffer=f"t{index + 1}")
+        operators.append(replace(conv, name=f"conv{index}", input=source, output=output))
+        buffers |= {source.buffer: source.elements, output.buffer: output.elements}
+    last = f"t{len(parts)}"
+    return Region("region", tuple(operators), ("t0",), (last,), buffers)
+
+
 def _shape(tensor: Tensor) -> tuple[int, int, int]:
     return tensor.height, tensor.width, tensor.channels
