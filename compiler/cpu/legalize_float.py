@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
 from tilewright.compiler.cpu.operands import (
     ANCHOR,
-    ELEMENTWISE,
     INJECTIVE,
     Legalize,
     auxiliary,
@@ -27,16 +24,11 @@ from tilewright.schedules.cpu.computations import (
     Window,
     convolution,
     depthwise,
-    extents,
     matrix_product,
     pad_image,
-    pool,
     product,
 )
 from tilewright.schedules.cpu.facts import CpuFacts
-from tilewright.schedules.cpu.requantize import rounded, saturate
-
-Expr = tvm.ir.Expr
 
 
 def float_legalizations(cpu: CpuFacts) -> dict[str, Legalize]:

@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax, te, tirx
 
 from tilewright.compiler.cpu.operands import (
@@ -17,8 +16,8 @@ from tilewright.compiler.cpu.operands import (
     INJECTIVE,
     Array,
     Legalize,
-    call_kernel,
     auxiliary,
+    call_kernel,
     image_operator,
     integers,
     layout_order,
@@ -44,9 +43,9 @@ from tilewright.schedules.cpu.requantize import (
     round_quotient,
     saturate,
 )
+from tilewright.schedules.cpu.terms import Expr
 from tilewright.targets.errors import ModelError
 
-Expr = tvm.ir.Expr
 LARGEST = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 

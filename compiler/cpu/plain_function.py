@@ -43,7 +43,7 @@ _LOWER = tvm.ir.transform.Sequential(
 
 
 def lower_to_statements(functions: tvm.IRModule) -> tvm.IRModule:
-    """Loops, loads and stores only: no blocks, flat buffers, vectors and unrolled loops in place."""
+    """Loops, loads and stores only: no blocks, flat buffers, vectors in place of their loops."""
     with tvm.transform.PassContext(
         config={"tirx.UnrollLoop": {"auto_max_step": 0, "explicit_unroll": True}}
     ):

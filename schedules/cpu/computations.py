@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-import tvm
 from tvm import te, tirx
 
+from tilewright.schedules.cpu.terms import Expr
 from tilewright.schedules.cpu.tile import Tile
 
-Expr = tvm.ir.Expr
 Pads = tuple[int, int, int, int]  # top, left, bottom, right
 
 
@@ -205,7 +204,7 @@ def depthwise(
     right: Callable[[Expr], Expr],
     dtype: str,
 ) -> te.Tensor:
-    """Depthwise convolution; weight is [kh, kw, channels * multiplier]; the padding adds nothing."""
+    """Depthwise convolution; weight is [kh, kw, channels * multiplier]; padding adds nothing."""
     channels, outputs = extents(x)[3], extents(weight)[2]
     multiplier = outputs // channels
 
@@ -248,7 +247,7 @@ def _over_window(
     name: str,
 ) -> te.Tensor:
     batch, height, width, _depth = extents(x)
-    top, left, bottom, right = window.pads
+    top, left, _bottom, _right = window.pads
     kh, kw = (
         te.reduce_axis((0, window.kernel[0]), "kh"),
         te.reduce_axis((0, window.kernel[1]), "kw"),

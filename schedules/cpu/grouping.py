@@ -17,6 +17,11 @@ AnyNest = Nest | Opaque
 LOCAL_BYTES = 8192  # what a run may keep on the stack
 
 
+def bits_of(buffer: tirx.Var) -> int:
+    """Bits of one element."""
+    return int(tvm.DataType(str(buffer.dtype)).bits)
+
+
 def contains(buffers: Iterable[tirx.Var], buffer: tirx.Var) -> bool:
     return any(buffer.same_as(other) for other in buffers)
 
@@ -95,19 +100,24 @@ def _is_closed(
 
 
 def _local_bytes(nest: Nest, leading: int) -> int:
-    bits = tvm.DataType(str(nest.output.dtype)).bits
-    return prod(local_shape(nest, leading)) * ((bits + 7) // 8)
+    return prod(local_shape(nest, leading)) * ((bits_of(nest.output) + 7) // 8)
 
 
 def _reads_in_place(nest: Nest, buffer: tirx.Var, axes: int) -> bool:
     """Whether each load of `buffer` in `nest` has the nest's own first `axes` as first indices."""
-    own = [axis.variable for axis in nest.spatial[:axes]]
     return all(
-        index.same_as(variable)
+        _is_at(index, axis)
         for load in loads(nest.value)
         if load.source.same_as(buffer)
-        for index, variable in zip(list(load.indices)[:axes], own, strict=True)
+        for index, axis in zip(list(load.indices)[:axes], nest.spatial[:axes], strict=True)
     )
+
+
+def _is_at(index: tvm.ir.Expr, axis: Axis) -> bool:
+    """Whether `index` is the axis itself; along an extent of one, TVM writes 0."""
+    if axis.extent == 1 and isinstance(index, tirx.IntImm):
+        return int(index.value) == 0
+    return bool(index.same_as(axis.variable))
 
 
 def is_columnar(nest: Nest) -> bool:
@@ -135,24 +145,22 @@ def _uses(expr: tvm.ir.Expr, variables: Sequence[tirx.Var]) -> bool:
 
 def flattened(nest: Nest) -> Nest:
     """An element-wise nest over equal shapes as one long axis: vectors then cross its rows."""
-    variables = [axis.variable for axis in nest.spatial]
     in_place = not nest.reduced and all(
         all(isinstance(index, tirx.IntImm) for index in load.indices)
         or (
-            list(map(int, load.source.shape)) == list(nest.shape)
-            and all(index.same_as(own) for index, own in zip(load.indices, variables, strict=True))
+            tuple(int(extent) for extent in load.source.shape) == nest.shape
+            and all(map(_is_at, load.indices, nest.spatial))
         )
         for load in loads(nest.value)
     )
-    used = in_place and not _uses_outside_loads(nest)
-    if not used:
+    if not in_place or _depends_on_place(nest):
         return nest
     *leading, last = nest.spatial
     ones = [Axis(axis.variable, 1) for axis in leading]
     return replace(nest, spatial=(*ones, Axis(last.variable, prod(nest.shape))))
 
 
-def _uses_outside_loads(nest: Nest) -> bool:
+def _depends_on_place(nest: Nest) -> bool:
     """Whether the value depends on where it is, other than through what it loads."""
     blind = tvm_ffi.structural_map(
         nest.value,

@@ -15,8 +15,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from tilewright.schedules.cpu.terms import Expr
+
 REDUCED = 2  # tirx.IterVar.CommReduce
-Expr = tvm.ir.Expr
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def panel_starts(columns: int, groups: int, tile: Tile) -> list[int]:
 
 
 def pack_panels(weight: NDArray[Any], groups: int, tile: Tile, pairs: bool) -> NDArray[Any]:
-    """Pack weight [reduced..., K, columns]; an odd K gains a row of zeros where pairs are wanted."""
+    """Pack weight [reduced..., K, columns]; pairs give an odd K a row of zeros."""
     if pairs and weight.shape[-2] % 2:
         padding = [(0, 0)] * (weight.ndim - 2) + [(0, 1), (0, 0)]
         weight = np.pad(weight, padding)

@@ -8,7 +8,6 @@ minus its zero point, and no sum of two such products overflows int32: the arith
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -16,10 +15,8 @@ from tvm import tirx
 
 from tilewright.schedules.cpu.nests import Nest, loads, substitute
 from tilewright.schedules.cpu.statements import integer, sequence
+from tilewright.schedules.cpu.terms import Expr, Point
 from tilewright.schedules.cpu.tile import Tile
-
-Expr = tvm.ir.Expr
-Point = Mapping[tirx.Var, Expr]
 
 # int32 lanes -> LLVM's intrinsic.
 INTRINSICS = {

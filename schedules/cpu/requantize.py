@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import tirx
 
-Expr = tvm.ir.Expr
+from tilewright.schedules.cpu.terms import Expr
+
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 

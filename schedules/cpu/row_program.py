@@ -9,10 +9,9 @@ contiguous axis runs in lanes that are combined at the end, in a fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
-import tvm
 from tvm import tirx
 
 from tilewright.schedules.cpu.nests import Axis, Nest, loads, replace_loads, substitute
@@ -25,9 +24,8 @@ from tilewright.schedules.cpu.statements import (
     tasks,
     vectorized,
 )
+from tilewright.schedules.cpu.terms import Expr, Point
 
-Expr = tvm.ir.Expr
-Point = Mapping[tirx.Var, Expr]
 VECTORS = 4  # vectors of partial results, so that additions need not wait for each other
 _COMBINES = (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)
 
@@ -200,13 +198,14 @@ class RowProgram:
         """`value` at `point`, reading the local buffers in place of the earlier nests' outputs."""
         value = substitute(value, point)
         for nest in self.nests[:-1]:
-            kept = self.locals[nest.output]
-            value = replace_loads(
-                value,
-                nest.output,
-                lambda load, nest=nest, kept=kept: kept[self._flat(nest, list(load.indices))],
-            )
+            value = self._from_local(nest, value)
         return value
+
+    def _from_local(self, nest: Nest, value: Expr) -> Expr:
+        kept = self.locals[nest.output]
+        return replace_loads(
+            value, nest.output, lambda load: kept[self._flat(nest, list(load.indices))]
+        )
 
     def _flat(self, nest: Nest, where: list[Expr]) -> Expr:
         """The place of `where` in the row that the nest leaves."""

@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 from tilewright.schedules.cpu.facts import CpuFacts
 from tilewright.schedules.cpu.grouping import (
     AnyNest,
+    bits_of,
     contains,
     epilogue_of,
     flattened,
@@ -92,7 +93,7 @@ def _columns(nest: Nest, epilogue: Nest | None, cpu: CpuFacts) -> tirx.Stmt:
 
 def _widest_bits(nests: Sequence[Nest]) -> int:
     """Bits of the widest element that the nests write; int8 is computed in 32 bits."""
-    return max(32, *(tvm.DataType(str(nest.output.dtype)).bits for nest in nests))
+    return max(32, *(bits_of(nest.output) for nest in nests))
 
 
 def _kernel(group: Sequence[AnyNest], statement: tirx.Stmt) -> Kernel:

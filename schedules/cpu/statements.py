@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-import tvm
 from tvm import tirx
 
-Expr = tvm.ir.Expr
+from tilewright.schedules.cpu.terms import Expr
+
 Body = Callable[[Expr], tirx.Stmt]
 
 

@@ -18,7 +18,7 @@ Annotations of a nest that say more than its expression does:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -40,10 +40,9 @@ from tilewright.schedules.cpu.statements import (
     unrolled,
     vectorized,
 )
+from tilewright.schedules.cpu.terms import Expr, Point
 from tilewright.schedules.cpu.tile import Tile
 
-Expr = tvm.ir.Expr
-Point = Mapping[tirx.Var, Expr]
 UNROLL = 4  # steps of the innermost reduction unrolled, where they divide it
 
 

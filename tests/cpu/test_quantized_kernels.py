@@ -1,4 +1,4 @@
-"""Every quantised operator on the CPU against the numpy statement of its arithmetic, bit for bit."""
+"""Every quantised CPU operator against the numpy statement of its arithmetic, bit for bit."""
 
 from __future__ import annotations
 
