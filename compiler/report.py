@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,9 @@ from tilewright.compiler.onnx_facts import NodeFacts, node_facts
 from tilewright.passes.placement_reasons import PlacementReasons, Reason
 from tilewright.schedules.cpu.cost import KernelFacts, kernel_seconds
 from tilewright.schedules.npu.attribution import attribute
-from tilewright.schedules.npu.bounds import (
-    bound_cycles,
-    network_bound_cycles,
-    network_roofline_cycles,
-    roofline_cycles,
-)
+from tilewright.schedules.npu.bounds import Work, network_work, operator_work
 from tilewright.targets.description import Target
 from tilewright.targets.errors import MemoryLimitError, PlacementError
-from tilewright.targets.operators import Operator
 from tilewright.targets.simulator import Simulator
 
 NO_NPU = Reason("no-npu", "the target has no NPU")
@@ -47,7 +42,7 @@ class ReportBuilder:
     regions: Mapping[str, EmittedRegion]
     operators: list[dict[str, Any]] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)
-    npu_operators: list[Operator] = field(default_factory=list)
+    npu_work: list[Work] = field(default_factory=list)
     npu_cycles: int = 0
     cpu_seconds: float = 0.0
 
@@ -81,9 +76,12 @@ class ReportBuilder:
         npu = self.target.npu
         arena = np.zeros(arena_bytes, np.uint8)
         run = Simulator(npu).run(emitted.stream, constants, arena, trace=True)
-        costs = attribute(run, emitted.emission, npu)
+        scheduled = emitted.scheduled
+        shares = attribute(run, emitted.emission, npu)
+        outside = (*scheduled.region.inputs, *scheduled.region.outputs)
         first = len(self.operators)
-        for operator, cost in zip(emitted.scheduled.region.operators, costs, strict=True):
+        for operator, share in zip(scheduled.region.operators, shares, strict=True):
+            least = operator_work(operator, npu, outside)
             self.operators.append(
                 ROW
                 | {
@@ -92,17 +90,17 @@ class ReportBuilder:
                     "op": self._op_type(operator.onnx_nodes),
                     "device": "npu",
                     "macs": operator.macs,
-                    "cycles": cost.cycles,
-                    "bound_cycles": bound_cycles(operator, npu),
-                    "dram_bytes": cost.dram_bytes,
-                    "roofline_cycles": roofline_cycles(operator, npu),
-                    "sram_peak_bytes": cost.sram_peak_bytes,
-                    "energy_uj": cost.energy_uj,
+                    "cycles": share.cycles,
+                    "bound_cycles": least.bound_cycles(npu),
+                    "dram_bytes": share.dram_bytes,
+                    "roofline_cycles": least.roofline_cycles(npu),
+                    "sram_peak_bytes": share.sram_peak_bytes,
+                    "energy_uj": share.energy_uj,
                 }
             )
-        self.npu_operators.extend(emitted.scheduled.region.operators)
+        self.npu_work.append(network_work(scheduled.region.operators, npu))
         self.npu_cycles += run.cycles
-        for copy in emitted.scheduled.copies:
+        for copy in scheduled.copies:
             self.notes.append(
                 {"kind": "copy", "name": copy.name, "bytes": copy.bytes, "cause": copy.cause,
                  "consumer": copy.consumer}
@@ -136,28 +134,32 @@ class ReportBuilder:
     def totals(self, arena_bytes: int, bound_bytes: int, weight_bytes: int) -> dict[str, Any]:
         """The report's totals; MemoryLimitError when the arena exceeds the board's."""
         self._check_memory(arena_bytes)
-        npu = self.target.npu
-        macs = sum(row["macs"] or 0 for row in self.operators)
-        on_npu = sum(operator.macs for operator in self.npu_operators)
         crossings = sum(
-            before["device"] != after["device"]
-            for before, after in zip(self.operators, self.operators[1:], strict=False)
+            before["device"] != after["device"] for before, after in pairwise(self.operators)
         )
         seconds = self.cpu_seconds + crossings * self.target.cpu.crossing_us * 1e-6
-        cycles = self.npu_cycles if self.npu_operators else None
-        if npu is not None and cycles is not None:
-            seconds += cycles / (npu.clock_mhz * 1e6)
-        return {
-            "macs": macs,
-            "cycles": cycles,
-            "bound_cycles": network_bound_cycles(self.npu_operators, npu) if cycles else None,
-            "roofline_cycles": network_roofline_cycles(self.npu_operators, npu) if cycles else None,
+        totals: dict[str, Any] = {
+            "macs": sum(row["macs"] or 0 for row in self.operators),
+            "cycles": None,
+            "bound_cycles": None,
+            "roofline_cycles": None,
+            "mac_utilization": None,
+        }
+        if self.target.npu is not None and self.npu_work:
+            npu, work = self.target.npu, sum(self.npu_work, Work())
+            seconds += self.npu_cycles / (npu.clock_mhz * 1e6)
+            totals |= {
+                "cycles": self.npu_cycles,
+                "bound_cycles": work.bound_cycles(npu),
+                "roofline_cycles": work.roofline_cycles(npu),
+                "mac_utilization": work.macs / (self.npu_cycles * npu.macs_per_cycle),
+            }
+        return totals | {
             "latency_ms": seconds * 1e3,
             "arena_bytes": arena_bytes,
             "arena_bound_bytes": bound_bytes,
             "weight_bytes": weight_bytes,
             "crossings": crossings,
-            "mac_utilization": on_npu / (cycles * npu.macs_per_cycle) if cycles and npu else None,
         }
 
     def _check_memory(self, arena_bytes: int) -> None:

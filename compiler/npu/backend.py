@@ -17,7 +17,8 @@ from tilewright.compiler.npu.region import MadeCopy, RegionLowering
 from tilewright.compiler.weights import Weights
 from tilewright.passes.partition import CODEGEN
 from tilewright.passes.plan_memory import Footprint
-from tilewright.schedules.npu import Emission, RegionPlan, emit, plan_region
+from tilewright.schedules.npu.region_plan import RegionPlan
+from tilewright.schedules.npu.schedule import Emission, emit, plan_region
 from tilewright.targets.description import Npu
 from tilewright.targets.isa import encode
 from tilewright.targets.operators import Region
