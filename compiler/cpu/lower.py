@@ -19,7 +19,9 @@ from tvm import relax, tirx
 
 from tilewright.compiler.cpu.kernel_library import KernelLibrary
 from tilewright.compiler.cpu.legalize_float import float_legalizations
+from tilewright.compiler.cpu.legalize_pooling import POOLING
 from tilewright.compiler.cpu.legalize_quantized import quantized_legalizations
+from tilewright.compiler.cpu.legalize_scaling import SCALING
 from tilewright.compiler.cpu.machine import resolve
 from tilewright.compiler.cpu.operands import Legalize
 from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
@@ -60,7 +62,8 @@ def _hide_regions(main: relax.Function) -> relax.Function:
     def hide(value: relax.Expr) -> relax.Expr | None:
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
             return None
-        return relax.call_dps_packed(_HIDDEN + value.op.name_hint, list(value.args), value.ty)
+        types = list(value.ty.fields) if _is_tuple(value) else value.ty
+        return relax.call_dps_packed(_HIDDEN + value.op.name_hint, list(value.args), types)
 
     return Rewriter(main).run(hide)
 
@@ -89,7 +92,7 @@ def operator_name(call: relax.Call) -> str:
 
 def _legalize(module: tvm.IRModule, cpu: CpuFacts) -> tvm.IRModule:
     """Every operator of `main` but views as a call of a PrimFunc made by TE, names kept."""
-    own = {**quantized_legalizations(cpu), **float_legalizations(cpu)}
+    own = {**quantized_legalizations(cpu), **float_legalizations(cpu), **POOLING, **SCALING}
     used = sorted(
         {
             operator_name(binding.value)

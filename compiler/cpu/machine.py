@@ -64,6 +64,8 @@ def llvm_target(cpu: CpuFacts) -> tvm.target.Target:
     target: dict[str, object] = {"kind": "llvm", "mtriple": cpu.triple, "num-cores": cpu.cores}
     if cpu.cpu:
         target["mcpu"] = cpu.cpu
+    if cpu.vector_bits:
+        target["vector-width"] = cpu.vector_bits  # else TVM guesses, and says so on stderr
     features = [feature for feature in cpu.features.split(",") if feature]
     if features:
         target["mattr"] = features
