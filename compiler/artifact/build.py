@@ -34,9 +34,14 @@ from tilewright.compiler.artifact.manifest import (
     make_manifest,
     seal,
 )
-from tilewright.compiler.artifact.toolchain import board_compiler, host_compiler
+from tilewright.compiler.artifact.toolchain import (
+    board_compiler,
+    host_compiler,
+    is_this_machine,
+)
 from tilewright.compiler.program import NpuCall, Program
 from tilewright.targets.description import Npu, parse_target
+from tilewright.targets.errors import ArtifactError
 from tilewright.targets.simulator import HEADERS, SOURCES, Simulator
 
 _MACHINE = "npu_machine.c"
@@ -117,8 +122,15 @@ def _build_board(program: Program, artifact: Path, asked_compiler: str | None) -
     compiler = board_compiler(objects.triple, asked_compiler)
     if isinstance(compiler, str):
         return describe_board(objects, None, None, compiler)
-    missing = build_board_library(
-        artifact, c_name(program.name), compiler, _npu_sources(program), "linux" in objects.triple
-    )
-    library = BOARD_LIBRARY if missing is None else None
-    return describe_board(objects, compiler.version(), library, missing)
+    threads = "linux" in objects.triple
+    try:
+        version = compiler.version()
+        build_board_library(
+            artifact, c_name(program.name), compiler, _npu_sources(program), threads
+        )
+    except ArtifactError as error:
+        if is_this_machine(objects.triple):
+            raise
+        # The sources are good, or this machine's library would not stand; the tools are not.
+        return describe_board(objects, None, None, str(error))
+    return describe_board(objects, version, BOARD_LIBRARY, None)

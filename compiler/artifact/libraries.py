@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tilewright.compiler.artifact.c_source import RUNTIME
+from tilewright.compiler.artifact.elf import ElfObject
 from tilewright.compiler.artifact.layout import BOARD, BOARD_LIBRARY, HOST_LIBRARY
-from tilewright.compiler.artifact.toolchain import Compiler, run_tool
+from tilewright.compiler.artifact.static_archive import static_archive
+from tilewright.compiler.artifact.toolchain import Compiler
 
 # A contracted multiply-add would round once where the arithmetic says twice.
 _FLAGS = ("-std=c99", "-O2", "-g0", "-ffp-contract=off")
@@ -70,30 +72,25 @@ def build_host_library(
 
 def build_board_library(
     artifact: Path, name: str, compiler: Compiler, npu_sources: Sequence[str], threads: bool
-) -> str | None:
-    """board/libmodel.a, or what was missing to make it.
+) -> None:
+    """board/libmodel.a, its kernels from board/kernels.o.
 
     Weights, thread pool and NPU driver are members of their own: a program that brings its own
     does not link them.
     """
-    objcopy, ar = compiler.tool("objcopy"), compiler.tool("ar")
-    if objcopy is None or ar is None:
-        missing = "objcopy" if objcopy is None else "ar"
-        return f"{compiler.command[0]} comes without {missing}; install the binutils beside it"
     with tempfile.TemporaryDirectory() as scratch:
         folder = _workshop(artifact, Path(scratch))
         flags = ("-ffunction-sections", "-fdata-sections")
         objects = _compile(compiler, _model_sources(npu_sources), folder, flags)
-        kernels = folder / "kernels.o"
-        objects += ["kernels.o"] if kernels.exists() else []
-        compiler.run(["-r", "-nostdlib", "-o", "model_all.o", *objects], folder)
-        shown = [f"--keep-global-symbol={name}_{function}" for function in _MODEL_NAMES]
-        run_tool([objcopy, *shown, "model_all.o", "model.o"], folder)
+        objects += ["kernels.o"] if (folder / "kernels.o").exists() else []
+        compiler.run(["-r", "-nostdlib", "-o", "whole.o", *objects], folder)
+        shown = {f"{name}_{function}" for function in _MODEL_NAMES}
+        model = ElfObject((folder / "whole.o").read_bytes()).showing_only(shown.__contains__)
         others = ["weights.S", *(["thread_pool.c"] if threads else []), *npu_sources]
-        members = ["model.o", *_compile(compiler, others, folder, flags)]
-        run_tool([ar, "rcsD", "libmodel.a", *members], folder)
-        shutil.copyfile(folder / "libmodel.a", artifact / BOARD_LIBRARY)
-    return None
+        members = {"model.o": model}
+        for member in _compile(compiler, others, folder, flags):
+            members[member] = (folder / member).read_bytes()
+        (artifact / BOARD_LIBRARY).write_bytes(static_archive(members))
 
 
 def _model_sources(npu_sources: Sequence[str]) -> list[str]:

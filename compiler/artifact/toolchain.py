@@ -45,11 +45,6 @@ class Compiler:
             return False
         return True
 
-    def tool(self, name: str) -> str | None:
-        """The compiler's own objcopy or ar, or None when it has none."""
-        path = _run((*self.command, f"-print-prog-name={name}"), Path.cwd()).strip()
-        return path if shutil.which(path) else None
-
 
 def host_compiler() -> Compiler:
     """$CC, or else cc, gcc or clang."""
@@ -88,10 +83,6 @@ def gnu_prefixes(triple: str) -> tuple[str, ...]:
     system = "linux" if "linux" in triple else "none"
     known = _PREFIXES.get(f"{family}-{system}", ())
     return tuple(dict.fromkeys((triple, *known)))
-
-
-def run_tool(command: Sequence[str], folder: Path) -> None:
-    _run(tuple(command), folder)
 
 
 def _first_found(commands: Sequence[Sequence[str]]) -> Compiler | None:

@@ -76,7 +76,7 @@ def test_the_library_shows_only_the_models_names(saved: Path) -> None:
 def test_the_model_needs_no_allocation_and_no_file(saved: Path) -> None:
     run(["ar", "x", str(saved / "board" / "libmodel.a"), "model.o"], saved)
     listing = run(["nm", "--undefined-only", "model.o"], saved)
-    assert set(listing.split()) - {"U"} <= {"memset", "strcmp", "_GLOBAL_OFFSET_TABLE_"}
+    assert set(listing.split()) - {"U"} <= {"memset", "memcpy", "_GLOBAL_OFFSET_TABLE_"}
 
 
 def test_the_model_holds_no_writable_data(saved: Path) -> None:
@@ -130,6 +130,23 @@ def test_a_missing_board_compiler_is_told(program: Program, tmp_path: Path) -> N
     )
     assert not (tmp_path / "board/libmodel.a").exists()
     assert (tmp_path / "board/kernels.o").read_bytes() == program.host.code
+
+
+def test_a_board_compiler_that_fails_is_told(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The artifact stands without its board library, and says why."""
+    (tmp_path / "bin").mkdir()
+    broken = tmp_path / "bin" / "sparc-unknown-none-gcc"
+    broken.write_text("#!/bin/sh\necho 'fatal error: no licence' >&2; exit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
+    board = replace(program.host, triple="sparc-unknown-none")
+    (tmp_path / "out").mkdir()
+    build_artifact(replace(program, board=board), tmp_path / "out")
+    described = read_manifest(tmp_path / "out")["board"]
+    assert described["library"] is None
+    assert described["missing"] == "sparc-unknown-none-gcc failed: fatal error: no licence"
 
 
 def test_the_description_can_name_the_compiler(program: Program, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
+/* Freestanding C99: boards without a C library run it too. */
 #include "model_runtime.h"
 
-#include <string.h>
+static const tilewright_npu_totals no_totals = {0, 0, 0, 0};
 
 static size_t append(char *text, size_t used, const char *more) {
   while (more != NULL && *more != '\0' && used + 1 < TILEWRIGHT_ERROR_BYTES) {
@@ -31,6 +32,14 @@ static const char *decimal(int64_t value, char *digits) {
     *--place = '-';
   }
   return place;
+}
+
+static int is_same(const char *left, const char *right) {
+  while (*left != '\0' && *left == *right) {
+    ++left;
+    ++right;
+  }
+  return *left == *right;
 }
 
 static int is_aligned(const void *pointer, size_t alignment) {
@@ -66,17 +75,18 @@ static const char *refusal(const tilewright_model *model, const tilewright_resou
 tilewright_status tilewright_init(tilewright_context *context, const tilewright_model *model,
                                   const tilewright_resources *resources) {
   const char *reason = refusal(model, resources);
-  memset(context, 0, sizeof *context);
-  if (reason != NULL) {
-    tilewright_fail(context, model->name, ": ", reason, NULL);
-    return TILEWRIGHT_BAD_RESOURCES;
-  }
-  context->model = model;
+  context->model = reason == NULL ? model : NULL; /* a refused context runs nothing */
   context->arena = (unsigned char *)resources->arena;
   context->weights = (const unsigned char *)resources->weights;
   context->npu = resources->npu;
   context->runner = resources->runner;
   context->runner_data = resources->runner_data;
+  context->npu_totals = no_totals;
+  context->error[0] = '\0';
+  if (reason != NULL) {
+    tilewright_fail(context, model->name, ": ", reason, NULL);
+    return TILEWRIGHT_BAD_RESOURCES;
+  }
   return TILEWRIGHT_OK;
 }
 
@@ -115,7 +125,7 @@ tilewright_status tilewright_run_until(tilewright_context *context, int32_t step
     return TILEWRIGHT_BAD_STEP;
   }
   context->error[0] = '\0';
-  memset(&context->npu_totals, 0, sizeof context->npu_totals);
+  context->npu_totals = no_totals;
   for (index = 0; index < steps; ++index) {
     tilewright_status status = run_step(context, &model->steps[index]);
     if (status != TILEWRIGHT_OK) {
@@ -129,7 +139,7 @@ const tilewright_tensor *tilewright_find(const tilewright_tensor *tensors, int32
                                          const char *name) {
   int32_t index;
   for (index = 0; index < count; ++index) {
-    if (strcmp(tensors[index].name, name) == 0) {
+    if (is_same(tensors[index].name, name)) {
       return &tensors[index];
     }
   }
