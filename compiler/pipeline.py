@@ -9,8 +9,10 @@ from tilewright.passes.canonicalise import canonicalise
 from tilewright.passes.convert_layout import convert_layout
 from tilewright.passes.decompose import decompose
 from tilewright.passes.fold_batch_norm import fold_batch_norm
+from tilewright.passes.fold_permute_into_weights import fold_permute_into_weights
 from tilewright.passes.recognise_quantized import recognise_quantized
 from tilewright.passes.sink_permutes import sink_permutes
+from tilewright.passes.widen_conv1d import widen_conv1d
 
 
 def graph_passes() -> list[tvm.transform.Pass]:
@@ -20,6 +22,8 @@ def graph_passes() -> list[tvm.transform.Pass]:
         canonicalise,
         # Before recognition: a folded batch norm leaves the conv alone between its Q and DQ.
         fold_batch_norm,
+        # After folding, which knows sequences; from here on there are images only.
+        widen_conv1d,
         # Before layouts change: a quantised operator is then one node, not ten.
         recognise_quantized,
         # After recognition, which matches the operators as users write them.
@@ -28,4 +32,6 @@ def graph_passes() -> list[tvm.transform.Pass]:
         # Conversion leaves permutes around every image operator; they meet and vanish.
         sink_permutes,
         cancel_permutes,
+        # What is left before a dense layer, its weights can take over.
+        fold_permute_into_weights,
     ]

@@ -27,6 +27,7 @@ from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
 
 Vector = NDArray[np.float64]
+PRODUCTS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
 
 
 @dataclass(frozen=True)
@@ -151,13 +152,16 @@ def _product_of(
 
 def _product(call: relax.Expr, rewriter: Rewriter) -> Product | None:
     name = op_name(call)
-    if name not in ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul"):
+    if name not in PRODUCTS:
         return None
     weight = array_of(rewriter.definition(call.args[1]))
     if weight is None or weight.dtype not in (np.float32, np.float64):
         return None
     if name == "relax.matmul":
         return Product(call, weight, len(shape_of(call)) - 1, 1) if weight.ndim == 2 else None
+    if name == "relax.nn.conv1d":
+        plain = (call.attrs.data_layout, call.attrs.kernel_layout) == ("NCW", "OIW")
+        return Product(call, weight, 1, 0) if plain else None
     if call.attrs.data_layout != "NCHW":
         return None
     if name == "relax.nn.conv2d":

@@ -192,14 +192,44 @@ def _conv_transpose(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     return [onnx.helper.make_node("ConvTranspose", node.input, node.output, **given)]
 
 
+def _explicit_pads(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """auto_pad of convolutions and pools as numbers; the importer would add a Pad instead."""
+    given = attributes_of(node)
+    mode = given.pop("auto_pad", b"NOTSET")
+    image = graph.shapes.get(node.input[0])
+    kernel = given.get("kernel_shape")
+    if node.op_type == "Conv" and kernel is None:
+        weight = graph.shapes.get(node.input[1])
+        kernel = None if weight is None else weight[2:]
+    if mode not in (b"SAME_UPPER", b"SAME_LOWER") or image is None or kernel is None:
+        return None
+    ones = [1] * len(kernel)
+    windows = zip(
+        image[2:], kernel, given.get("strides", ones), given.get("dilations", ones), strict=True
+    )
+    totals = [same_padding(*window) for window in windows]
+    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    given["pads"] = small + large if mode == b"SAME_UPPER" else large + small
+    return [onnx.helper.make_node(node.op_type, node.input, node.output, **given)]
+
+
+def same_padding(extent: int, kernel: int, stride: int, dilation: int) -> int:
+    """Padding along one axis that gives ceil(extent / stride) windows."""
+    outputs = -(-extent // stride)
+    return max(0, (outputs - 1) * stride + (kernel - 1) * dilation + 1 - extent)
+
+
 def _resize(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     return resize_by_matrices(node, graph.model, graph.shapes, graph.array, graph.constant)
 
 
 REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
+    "AveragePool": _explicit_pads,
+    "Conv": _explicit_pads,
     "ConvTranspose": _conv_transpose,
     "Dropout": _dropout,
     "Max": _extremum,
+    "MaxPool": _explicit_pads,
     "Min": _extremum,
     "OneHot": _one_hot,
     "ReduceMax": _reduced_extremum,
