@@ -82,7 +82,13 @@ def _family(triple: str) -> str:
         return "aarch64"
     if architecture.startswith(("arm", "thumb")):
         return "arm"
-    return "riscv" if architecture.startswith("riscv") else architecture
+    if architecture.startswith("riscv"):
+        return "riscv"
+    # LLVM itself would crash on an architecture it was not built with.
+    raise TargetError(
+        f"triple {triple}: no kernels for {architecture}; choose x86_64, aarch64, arm, thumb, "
+        "riscv32 or riscv64"
+    )
 
 
 def _known_features(triple: str, name: str, features: str) -> set[str]:
