@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from tilewright.schedules.npu.constants import Block, Range, Tables
+from tilewright.schedules.npu.constants import Range, Tables
 from tilewright.schedules.npu.emitter import Emitter, Input, Output, Ring, Tile, float32
 from tilewright.schedules.npu.geometry import Covered, split
 from tilewright.schedules.npu.layout import View
@@ -76,12 +76,14 @@ class _PackedWeights:
     def find(self, channels: Range, inner: Range) -> _Part:
         blocks = self.step.blocks
         block = blocks.weights[channels, inner]
+        load = self.emitter.constants
+        table_block, table_address = block, 0
         if block.tables is None:
             table_block = blocks.tables[channels]
-            table_address = self._load(self.table_ring, channels, table_block)
-        address = self._load(self.ring, (channels, inner), block)
+            table_address = load(self.step, self.table_ring, channels, table_block)
+        address = load(self.step, self.ring, (channels, inner), block)
         if block.tables is not None:
-            table_block, table_address = block, address
+            table_address = address
         assert table_block.tables is not None
         aligned = self.emitter.plan.npu.aligned_channels
         return _Part(
@@ -91,12 +93,6 @@ class _PackedWeights:
             table_block.tables,
             table_address,
         )
-
-    def _load(self, ring: Ring, key: tuple[object, ...], block: Block) -> int:
-        address, is_new = ring.find(key)
-        if is_new:
-            self.emitter.load_constants(block, address)
-        return address
 
 
 @dataclass
@@ -110,9 +106,7 @@ class _StreamedWeights:
 
     def find(self, channels: Range, inner: Range) -> _Part:
         block = self.step.blocks.tables[channels]
-        address, is_new = self.table_ring.find("all")
-        if is_new:
-            self.emitter.load_constants(block, address)
+        address = self.emitter.constants(self.step, self.table_ring, "all", block)
         view = self.source.tile(Covered(0, 1, 0, 0), Covered(*inner, 0, 0), channels)
         assert block.tables is not None
         piece = Piece(*channels, *inner)

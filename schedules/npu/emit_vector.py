@@ -98,8 +98,7 @@ def _binary(
 def emit_lookup(emitter: Emitter, step: OperatorPlan) -> None:
     """The table is loaded once and serves all tiles."""
     (block,) = step.blocks.tables.values()
-    table = Ring.of(step, "tables").address
-    emitter.load_constants(block, table)
+    table = emitter.constants(step, Ring.of(step, "tables"), "all", block)
     (source,) = _inputs(emitter, step)
     output = Output.of(emitter, step)
     for tile in _tiles(step):

@@ -14,7 +14,8 @@ import numpy as np
 from tilewright.schedules.npu.constants import Block, Range
 from tilewright.schedules.npu.geometry import Covered
 from tilewright.schedules.npu.layout import Layout, View
-from tilewright.schedules.npu.region_plan import OperatorPlan, RegionPlan
+from tilewright.schedules.npu.region_plan import Image, OperatorPlan, RegionPlan
+from tilewright.schedules.npu.sram import worthwhile_bytes
 from tilewright.targets import isa
 from tilewright.targets.operators import Tensor
 
@@ -84,6 +85,7 @@ class Emitter:
     owner: int = 0
     next_accumulator: int = 0
     loaded_pixels: dict[str, int] = field(default_factory=dict)
+    loaded_images: dict[Image, int] = field(default_factory=dict)
 
     def add(self, instruction: isa.Instruction) -> None:
         self.instructions.append(instruction)
@@ -97,9 +99,32 @@ class Emitter:
         address, self.next_accumulator = self.next_accumulator, self.next_accumulator + elements
         return address
 
-    def load_constants(self, block: Block, address: int) -> None:
-        offset = self.constants_offset + block.offset
-        self.add(_run(isa.Load, isa.DramRegion.CONSTANTS, offset, address, block.nbytes))
+    def constants(self, step: OperatorPlan, ring: Ring, key: Hashable, block: Block) -> int:
+        """The address of a block of constants, loaded if need be."""
+        if step.image is not None:
+            end = block.offset + block.nbytes - step.image.offset
+            self._load_image(step.image, end)
+            return step.image.address + block.offset - step.image.offset
+        address, is_new = ring.find(key)
+        if is_new:
+            offset = self.constants_offset + block.offset
+            self.add(_run(isa.Load, isa.DramRegion.CONSTANTS, offset, address, block.nbytes))
+        return address
+
+    def _load_image(self, image: Image, until: int) -> None:
+        """Bring an image as far as `until`, and on for as long as makes a worthwhile transfer.
+
+        The first image of all comes piecemeal, since nothing runs yet that could hide more.
+        """
+        start = self.loaded_images.get(image, 0)
+        if until <= start:
+            return
+        if self.loaded_images:
+            until = min(max(until, start + worthwhile_bytes(self.plan.npu)), image.nbytes)
+        self.loaded_images[image] = until
+        offset = self.constants_offset + image.offset + start
+        address = image.address + start
+        self.add(_run(isa.Load, isa.DramRegion.CONSTANTS, offset, address, until - start))
 
     def move(
         self,

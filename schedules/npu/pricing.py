@@ -1,7 +1,8 @@
 """What each tiling costs, by formula: the busiest engine plus what cannot overlap.
 
 Work that cannot hide: the first loads, the last requantisation and the last store. Where only one
-tile of accumulators fits the buffer, multiplying and requantising take turns.
+tile of accumulators fits the buffer, multiplying and requantising take turns. The other engines'
+work counts for a part, since a neighbouring operator may want them at the same time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tilewright.targets.description import Npu
 from tilewright.targets.operators import Conv2d, Pad2d, Pool2d, Tensor
 
 Floats = NDArray[np.float64]
+_SHARED = 0.25  # of the work that hides within the operator
 _LARGEST_WORD = 65535  # extents and pitches are 16-bit words
 
 
@@ -42,7 +44,9 @@ def price(
     overlaps = grid_accumulators(work, grid) * 2 * 4 <= npu.accumulator_bytes
     computing = np.where(overlaps, np.maximum(multiplying, vector), multiplying + vector)
     tail = vector / steps if work.multiply else 0.0
-    cycles = np.maximum(np.maximum(computing, moved), issue) + first + last + tail
+    busiest = np.maximum(np.maximum(computing, moved), issue)
+    others = multiplying + vector + moved - busiest
+    cycles = busiest + first + last + tail + _SHARED * np.maximum(others, 0)
     return np.where(_is_legal(work, npu, grid), cycles, np.inf)
 
 
@@ -103,7 +107,10 @@ def _move_cycles(
     work: Work, npu: Npu, residency: Residency, grid: Grid, counts: Counts, slots: Slots
 ) -> tuple[Number, Number, Number]:
     """DMA cycles of the whole operator, of what must load first, and of the last store."""
-    total: Number = residency.load_cycles
+    total: Number = 0.0
+    if residency.load_cycles:  # the rows that each row of tiles needs come as one transfer
+        parts = ceil_div(work.output.height, grid.rows) - 1
+        total = residency.load_cycles + parts * npu.memory.dma_latency_cycles
     first: Number = 0.0
     for operand, resident in zip(work.operands, residency.inputs, strict=False):
         if resident:

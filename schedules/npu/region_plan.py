@@ -24,6 +24,15 @@ class Resident:
 
 
 @dataclass(frozen=True)
+class Image:
+    """Constants of one or more operators that lie in the SRAM as they do in the constants."""
+
+    offset: int
+    nbytes: int
+    address: int
+
+
+@dataclass(frozen=True)
 class SpilledBuffer:
     """A buffer of the region's own that needs the arena, from one operator to another."""
 
@@ -35,13 +44,17 @@ class SpilledBuffer:
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """One operator's tiles and the SRAM address of each of its rings of slots."""
+    """One operator's tiles and the SRAM address of each of its rings of slots.
+
+    `image` holds all its constants; None: they go through rings.
+    """
 
     work: Work
     residency: Residency
     tiling: Tiling
     addresses: Mapping[str, int]
     blocks: Blocks
+    image: Image | None
     cycles: float  # estimated
 
 

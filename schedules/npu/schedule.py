@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.schedules.memory.plan import Buffer, Plan, plan
 from tilewright.schedules.npu.constants import Constants, pack_constants
 from tilewright.schedules.npu.emit_multiply import emit_multiply
 from tilewright.schedules.npu.emit_vector import vector_emission
 from tilewright.schedules.npu.emitter import Emitter
+from tilewright.schedules.npu.geometry import round_up
 from tilewright.schedules.npu.region_plan import (
     OperatorPlan,
     RegionPlan,
     Resident,
     SpilledBuffer,
 )
-from tilewright.schedules.npu.residency import BufferUse, ResidencySearch, find_uses
-from tilewright.schedules.npu.tiling import Tiling
+from tilewright.schedules.npu.residency import ResidencySearch, find_uses
+from tilewright.schedules.npu.sram import pack_sram
 from tilewright.schedules.npu.waits import order_stream
 from tilewright.schedules.npu.work import describe
 from tilewright.targets import isa, timing
@@ -31,8 +31,6 @@ from tilewright.targets.operators import Region
 
 # Packing may leave gaps; operators then get these shares of the SRAM that others leave.
 _SHARES = (1.0, 0.97, 0.93, 0.88, 0.8, 0.7, 0.6, 0.5)
-_PACKING_EFFORT = 20_000
-_LONGEST_PREFETCH = 3  # operators ahead
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,16 @@ def plan_region(region: Region, npu: Npu) -> RegionPlan:
         staying = search.choose(share)
         chosen = [search.tiling(index, staying, share) for index in range(len(works))]
         tilings = [tiling for tiling, _ in chosen]
-        packed = _pack_sram(npu, [uses[name] for name in uses if name in staying], tilings)
+        constants = Constants(npu.tables.alignment)
+        blocks, extents = [], []
+        for work, tiling in zip(works, tilings, strict=True):
+            start = len(constants.data)
+            blocks.append(pack_constants(work, tiling, npu, constants))
+            start = round_up(start, constants.alignment)
+            extents.append((start, max(len(constants.data) - start, 0)))
+        kept = [uses[name] for name in uses if name in staying]
+        packed = pack_sram(npu, kept, works, tilings, extents)
         if packed is not None:
-            addresses, live = packed
             break
     else:
         raise MemoryLimitError(
@@ -69,22 +74,22 @@ def plan_region(region: Region, npu: Npu) -> RegionPlan:
             "choose a target with more"
         )
     residents = {
-        name: Resident(layout, addresses.offsets[name], uses[name].is_input)
+        name: Resident(layout, packed.offsets[name], uses[name].is_input)
         for name in staying
         if (layout := uses[name].layout) is not None
     }
-    constants = Constants(max(npu.tables.alignment, npu.memory.burst_bytes))
     operators = tuple(
         OperatorPlan(
             work,
             search.residency(index, staying),
             tiling,
             {
-                name: addresses.offsets[f"{index}/{name}"]
-                for name, (size, _) in tiling.rings.items()
-                if size
+                name: packed.offsets[f"{index}/{name}"]
+                for name in tiling.rings
+                if f"{index}/{name}" in packed.offsets
             },
-            pack_constants(work, tiling, npu, constants),
+            blocks[index],
+            packed.images.get(index),
             cycles,
         )
         for index, (work, (tiling, cycles)) in enumerate(zip(works, chosen, strict=True))
@@ -96,7 +101,7 @@ def plan_region(region: Region, npu: Npu) -> RegionPlan:
     )
     return RegionPlan(
         region, npu, operators, residents, bytes(constants.data), spilled,
-        addresses.total_bytes, tuple(live),
+        packed.total_bytes, packed.live,
     )  # fmt: skip
 
 
@@ -125,58 +130,6 @@ def emit(
     )
     owners = [emitter.owners[index] for index in order]
     return Emission(stream, owners, region_plan.sram_live)
-
-
-def _pack_sram(
-    npu: Npu, kept: Sequence[BufferUse], tilings: Sequence[Tiling]
-) -> tuple[Plan, list[int]] | None:
-    """Addresses for staying buffers and rings, and the bytes alive at each operator.
-
-    Weights come as early as they fit; None when nothing fits.
-    """
-    alignment = max(npu.channel_alignment, npu.tables.alignment)
-    for ahead in range(_LONGEST_PREFETCH, -1, -1):
-        buffers = [
-            Buffer(use.name, use.layout.nbytes, use.first, use.last)
-            for use in kept
-            if use.layout is not None
-        ]
-        live = _live_bytes(buffers, len(tilings), alignment)
-        rings = _ring_buffers(tilings, live, npu.sram_bytes, ahead, alignment)
-        packed = plan([*buffers, *rings], alignment, _PACKING_EFFORT)
-        if packed.total_bytes <= npu.sram_bytes:
-            return packed, live
-    return None
-
-
-def _live_bytes(buffers: Sequence[Buffer], steps: int, alignment: int) -> list[int]:
-    live = [0] * steps
-    for buffer in buffers:
-        for step in range(buffer.first_step, buffer.last_step + 1):
-            live[step] += -(-buffer.nbytes // alignment) * alignment
-    return live
-
-
-def _ring_buffers(
-    tilings: Sequence[Tiling], live: list[int], capacity: int, ahead: int, alignment: int
-) -> list[Buffer]:
-    """Rings live with their operator; weights up to `ahead` operators earlier where room is."""
-    rings = []
-    for index, tiling in enumerate(tilings):
-        for name, (size, slots) in tiling.rings.items():
-            if size:
-                rings.append(Buffer(f"{index}/{name}", size * slots, index, index))
-                live[index] += -(-size * slots // alignment) * alignment
-    for distance in range(1, ahead + 1):
-        for place, ring in enumerate(rings):
-            step = ring.first_step - 1
-            nbytes = -(-ring.nbytes // alignment) * alignment
-            is_constant = ring.name.endswith(("/weights", "/tables"))
-            due = ring.last_step - ring.first_step == distance - 1
-            if is_constant and due and step >= 0 and live[step] + nbytes <= capacity:
-                rings[place] = Buffer(ring.name, ring.nbytes, step, ring.last_step)
-                live[step] += nbytes
-    return rings
 
 
 def _accumulator_bytes(instructions: Sequence[isa.Instruction]) -> int:
