@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from tilewright.compiler.program import (
 )
 from tilewright.compiler.report import ReportBuilder
 from tilewright.compiler.weights import Weights
-from tilewright.passes.constants import array_of, dtype_of, shape_of
+from tilewright.passes.constants import array_of
 from tilewright.passes.names import onnx_nodes_of
 from tilewright.passes.partition import bindings_of
 from tilewright.passes.placement_reasons import PlacementReasons
@@ -51,18 +51,13 @@ def assemble(parts: Parts, fallback: bool) -> Program:
     assembly.walk()
     assembly.report.check_demands(fallback)
     main = parts.module["main"]
-    outputs = main.body.body
-    results = list(outputs.fields) if isinstance(outputs, relax.Tuple) else [outputs]
     graph = parts.model.graph
     weights = parts.weights.blob()
     arena_bytes = int(main.attrs["arena_bytes"])
     return Program(
         name=parts.name,
-        inputs=tuple(assembly.port(param.name, param) for param in main.params),
-        outputs=tuple(
-            assembly.port(info.name, result)
-            for info, result in zip(graph.output, results, strict=True)
-        ),
+        inputs=assembly.ports([param.name for param in main.params], main.params),
+        outputs=assembly.ports([info.name for info in graph.output], [main.body.body]),
         steps=tuple(assembly.steps),
         arena_bytes=arena_bytes,
         weights=weights,
@@ -106,9 +101,24 @@ class _Assembly:
             elif name == "relax.call_dps_packed":
                 self._npu_call(binding.value)
 
-    def port(self, name: str, var: relax.Expr) -> Port:
-        """The input or output `name`, where the plan put `var`."""
-        return Port(name, shape_of(var), dtype_of(var), self.places[var][0])
+    def ports(self, names: Sequence[str], values: Sequence[relax.Expr]) -> tuple[Port, ...]:
+        """Inputs or outputs where the plan put `values`, tuples among them taken apart."""
+        parts = [
+            part
+            for value in values
+            for part in (value.fields if isinstance(value, relax.Tuple) else [value])
+        ]
+        places = [
+            (kind, offset)
+            for part in parts
+            for kind, offset in zip(tensor_types(part), self.places[part], strict=True)
+        ]
+        return tuple(
+            Port(
+                name, tuple(int(extent) for extent in kind.shape.values), str(kind.dtype.dtype), at
+            )
+            for name, (kind, at) in zip(names, places, strict=True)
+        )
 
     def _kernel_call(self, call: relax.Call, outputs: list[int]) -> None:
         kernel = call.args[0].name_hint
@@ -132,12 +142,13 @@ class _Assembly:
         return Reference("arena", self.places[argument][0])
 
 
+def tensor_types(expr: relax.Expr) -> list[relax.TensorType]:
+    """The type of a tensor, or those of a tuple's tensors."""
+    return list(expr.ty.fields) if isinstance(expr.ty, relax.TupleType) else [expr.ty]
+
+
 def _facts(call: relax.Call) -> dict[str, Any]:
     """Bytes a kernel reads and writes."""
-    moved = [*call.args[1].fields, call]
-    types = [
-        field
-        for expr in moved
-        for field in (expr.ty.fields if isinstance(expr.ty, relax.TupleType) else [expr.ty])
-    ]
-    return {"types": types}
+    return {
+        "types": [kind for moved in (*call.args[1].fields, call) for kind in tensor_types(moved)]
+    }

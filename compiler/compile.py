@@ -106,7 +106,7 @@ def arena_alignment(target: Target) -> int:
 
 @contextlib.contextmanager
 def _stages(options: Options) -> Iterator[tqdm[str]]:
-    with tqdm(total=len(STAGES), disable=not options.progress, leave=False) as bar:
+    with tqdm(total=len(STAGES), disable=None if options.progress else True, leave=False) as bar:
         yield bar
 
 

@@ -133,6 +133,8 @@ class _Lifetimes:
         var, value = binding.var, binding.value
         if isinstance(value, relax.TupleGetItem):
             self.names[var] = [self.names[value.tuple_value][value.index]]
+        elif isinstance(value, relax.Tuple):
+            self.names[var] = [name for part in value.fields for name in self.names[part]]
         elif is_alias(value):
             self.names[var] = self.names[variables_in(value)[0]]
         elif (region := region_called(value, self.footprints)) is not None:
