@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def compile_(options: argparse.Namespace) -> None:
         dump=options.dump,
         time_passes=options.time_passes,
         verify=options.verify,
-        progress=True,
+        progress=sys.stderr.isatty(),
     )
     artifact.save(options.output, tar=options.tar)
     print(summary(artifact.report))

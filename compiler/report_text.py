@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 _NAME_WIDTH = 44
-_HEADINGS = ("operator", "kind", "on", "cycles", "bound", "why on the CPU")
-_RIGHT_ALIGNED = (3, 4)
+
+
+@dataclass(frozen=True)
+class _Column:
+    heading: str
+    text: Callable[[Mapping[str, Any]], str]
+    of_npu: bool = False  # a number that only the NPU's operators have
 
 
 def summary(report: Mapping[str, Any]) -> str:
     """The table of operators, then the totals. `report` is what report.json holds."""
     lines = [*_operator_table(report["operators"]), "", *_totals(report["totals"])]
     for note in report.get("notes", ()):
-        lines.append(f"note: {_note(note)}")
+        lines.append(_note(note))
     return "\n".join(lines)
 
 
@@ -33,23 +39,16 @@ def table(
 
 
 def _operator_table(operators: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [
-        (
-            _shorten(str(row["name"])),
-            str(row.get("op", "")),
-            str(row["device"]),
-            _count(row.get("cycles")),
-            _count(row.get("bound_cycles")),
-            str(row.get("reason") or ""),
-        )
-        for row in operators
-    ]
+    """A model that uses no NPU has no cycles to show."""
     on_npu = sum(row["device"] == "npu" for row in operators)
     where = f"{on_npu} on the NPU, {len(operators) - on_npu} on the CPU"
-    return [
-        f"{len(operators)} operators: {where}; cycles are simulated, bound is the least possible",
-        *table(_HEADINGS, rows, _RIGHT_ALIGNED),
-    ]
+    columns = _COLUMNS if on_npu else [column for column in _COLUMNS if not column.of_npu]
+    heading = f"{len(operators)} operators: {where}"
+    if on_npu:
+        heading += "; cycles: what it adds to the simulated whole, bound: the least it takes alone"
+    rows = [[column.text(row) for column in columns] for row in operators]
+    right = [index for index, column in enumerate(columns) if column.of_npu]
+    return [heading, *table([column.heading for column in columns], rows, right)]
 
 
 def _totals(totals: Mapping[str, Any]) -> list[str]:
@@ -90,9 +89,21 @@ def _count(value: float | None) -> str:
 
 
 def _note(note: Mapping[str, Any]) -> str:
-    return "; ".join(f"{key} {value}" for key, value in note.items())
+    """What kind of note, then its facts in the report's own words."""
+    facts = ", ".join(f"{key} {value}" for key, value in note.items() if key != "kind")
+    return f"{note['kind']}: {facts}" if "kind" in note else facts
 
 
 def _shorten(name: str) -> str:
     """ONNX names differ at their ends, so the beginning is what goes."""
     return name if len(name) <= _NAME_WIDTH else f"...{name[-_NAME_WIDTH + 3 :]}"
+
+
+_COLUMNS = [
+    _Column("operator", lambda row: _shorten(str(row["name"]))),
+    _Column("kind", lambda row: str(row.get("op", ""))),
+    _Column("on", lambda row: str(row["device"])),
+    _Column("cycles", lambda row: _count(row.get("cycles")), of_npu=True),
+    _Column("bound", lambda row: _count(row.get("bound_cycles")), of_npu=True),
+    _Column("why on the CPU", lambda row: str(row.get("reason") or "")),
+]

@@ -119,7 +119,7 @@ def _build_host(program: Program, artifact: Path) -> dict[str, Any]:
 def _build_board(program: Program, artifact: Path, asked_compiler: str | None) -> dict[str, Any]:
     """The board's library, or a manifest entry that says what is missing to build it."""
     objects = program.board or program.host
-    compiler = board_compiler(objects.triple, asked_compiler)
+    compiler = board_compiler(objects.triple, objects.cpu, asked_compiler)
     if isinstance(compiler, str):
         return describe_board(objects, None, None, compiler)
     threads = "linux" in objects.triple

@@ -59,16 +59,30 @@ def host_compiler() -> Compiler:
     return found
 
 
-def board_compiler(triple: str, asked: str | None) -> Compiler | str:
-    """The compiler for `triple`, or what is missing. `asked` is the description's own choice."""
+def board_compiler(triple: str, cpu: str, asked: str | None) -> Compiler | str:
+    """The compiler for a board, or what is missing.
+
+    `asked` is the description's own choice, with the flags it wants.
+    """
     if asked:
         found = _first_found([shlex.split(asked)])
         return found or f"{shlex.split(asked)[0]} (cpu.c_compiler of the target) is not on PATH"
     if is_this_machine(triple):
         return host_compiler()
     names = [f"{prefix}-gcc" for prefix in gnu_prefixes(triple)]
-    found = _first_found([[name] for name in names])
+    found = _first_found([[name, *_machine_flags(triple, cpu)] for name in names])
     return found or f"no C compiler for {triple}: {' or '.join(names)} is not on PATH"
+
+
+def _machine_flags(triple: str, cpu: str) -> list[str]:
+    """What GCC must be told to give code that links with LLVM's.
+
+    Its Arm compiler for bare metal serves every core and calling convention.
+    """
+    if not triple.startswith(("thumb", "arm")) or "linux" in triple:
+        return []
+    floats = "hard" if triple.endswith("hf") else "soft"
+    return [f"-mcpu={cpu}", "-mthumb", f"-mfloat-abi={floats}"]
 
 
 def is_this_machine(triple: str) -> bool:

@@ -14,6 +14,7 @@ from tilewright.compiler.artifact import build_artifact
 from tilewright.compiler.artifact.c_source import RUNTIME
 from tilewright.compiler.artifact.layout import c_name
 from tilewright.compiler.artifact.manifest import read_manifest
+from tilewright.compiler.artifact.toolchain import Compiler, board_compiler
 from tilewright.compiler.program import KernelCall, Objects, Port, Program
 from tilewright.targets.errors import ArtifactError
 
@@ -155,6 +156,31 @@ def test_the_description_can_name_the_compiler(program: Program, tmp_path: Path)
     assert read_manifest(tmp_path)["board"]["missing"] == (
         "acme-cc (cpu.c_compiler of the target) is not on PATH"
     )
+
+
+@pytest.mark.parametrize(
+    ("triple", "command"),
+    [
+        ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc"),
+        ("riscv64-linux-gnu", "riscv64-linux-gnu-gcc"),
+        (
+            "thumbv8.1m.main-none-eabihf",
+            "arm-none-eabi-gcc -mcpu=some-core -mthumb -mfloat-abi=hard",
+        ),
+        ("thumbv7m-none-eabi", "arm-none-eabi-gcc -mcpu=some-core -mthumb -mfloat-abi=soft"),
+    ],
+)
+def test_the_usual_cross_compiler_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, triple: str, command: str
+) -> None:
+    name = command.split()[0]
+    assert name in str(board_compiler(triple, "some-core", None))
+    (tmp_path / name).write_text("#!/bin/sh\n")
+    (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = board_compiler(triple, "some-core", None)
+    assert isinstance(found, Compiler)
+    assert " ".join(found.command) == command
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ REPORT = {
 
 def test_summary() -> None:
     assert summary(REPORT).splitlines() == [
-        "2 operators: 1 on the NPU, 1 on the CPU; cycles are simulated, bound is the least possible",
-        "operator                                      kind     on   cycles   bound  why on the CPU",
+        "2 operators: 1 on the NPU, 1 on the CPU; "
+        "cycles: what it adds to the simulated whole, bound: the least it takes alone",
+        "operator                                      kind     on   cycles   bound  "
+        "why on the CPU",
         "conv1                                         Conv     npu  12,000  10,000",
         "...a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/softmax  Softmax  cpu       -       -  "
         "the NPU has no softmax",
@@ -36,7 +38,7 @@ def test_summary() -> None:
         "work       1,234,567 MACs counted",
         "MAC array  25.6 % busy, simulated",
         "crossings  1 between CPU and NPU",
-        "note: kind copy; name concat; bytes 64; cause the split is unaligned",
+        "copy: name concat, bytes 64, cause the split is unaligned",
     ]
 
 
@@ -44,4 +46,6 @@ def test_a_cpu_only_report_has_no_npu_figures() -> None:
     totals = dict.fromkeys(REPORT["totals"]) | {"arena_bytes": 10, "arena_bound_bytes": 10}
     text = summary({"operators": REPORT["operators"][1:], "totals": totals, "notes": []})
     assert "NPU time" not in text
+    assert "cycles" not in text
+    assert text.splitlines()[0] == "1 operators: 0 on the NPU, 1 on the CPU"
     assert text.splitlines()[-1] == "arena      10 bytes planned, bounded below by 10 (1.00 x)"
