@@ -65,7 +65,7 @@ def _cheapest(expr: relax.Expr, rewriter: Rewriter) -> relax.Expr:
         return with_names(reshaped if joined is None else joined, names)
     inner = rewriter.definition(source)
     per_tensor = op_name(inner) == "relax.dequantize" and shape_of(inner.args[1]) == ()
-    if per_tensor and rewriter.reader_count(source) == 1:
+    if per_tensor and rewriter.reader_count(source) <= 1:
         permuted = with_names(relax.op.permute_dims(inner.args[0], order), names)
         dequantized = relax.op.dequantize(permuted, *inner.args[1:], 0, inner.attrs.out_dtype)
         return with_names(dequantized, onnx_nodes_of(inner))

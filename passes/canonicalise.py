@@ -133,7 +133,7 @@ def _one_clip(call: relax.Call, bounds: Bounds, rewriter: Rewriter) -> relax.Exp
         source = call.args[1].fields[0]
         inner = rewriter.definition(source)
     inner_bounds = clip_bounds(inner, rewriter.definition)
-    if inner_bounds is not None and rewriter.reader_count(source) == 1:
+    if inner_bounds is not None and rewriter.reader_count(source) <= 1:
         bounds = joined_bounds(inner_bounds, bounds)
         names = joined_names(inner, call)
         source = inner.args[0]

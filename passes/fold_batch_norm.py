@@ -134,14 +134,14 @@ def _product_of(
     source: relax.Expr, axis: int, rewriter: Rewriter
 ) -> tuple[Product | None, Vector | None]:
     """The product behind `source`, whose channels lie on `axis`, and the bias added to it."""
-    if isinstance(source, relax.Var) and rewriter.reader_count(source) != 1:
+    if isinstance(source, relax.Var) and rewriter.reader_count(source) > 1:
         return None, None
     call = rewriter.definition(source)
     bias = None
     if op_name(call) == "relax.add":
         value = channel_values(call.args[1], axis, call, rewriter)
         inner = call.args[0]
-        if value is None or (isinstance(inner, relax.Var) and rewriter.reader_count(inner) != 1):
+        if value is None or (isinstance(inner, relax.Var) and rewriter.reader_count(inner) > 1):
             return None, None
         bias, call = value, rewriter.definition(inner)
     product = _product(call, rewriter)
@@ -259,7 +259,7 @@ def _with_earlier_affine(call: relax.Call, rewriter: Rewriter) -> relax.Expr | N
     source, names, scale, shift = call.args[0], onnx_nodes_of(call), None, None
     for operator in ("relax.add", "relax.multiply"):
         inner = rewriter.definition(source)
-        if op_name(inner) != operator or rewriter.reader_count(source) != 1:
+        if op_name(inner) != operator or rewriter.reader_count(source) > 1:
             continue
         values = channel_values(inner.args[1], 1, inner, rewriter)
         if values is None or shape_of(inner.args[0]) != shape_of(inner):

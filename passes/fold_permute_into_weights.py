@@ -36,7 +36,7 @@ def fold_permute_into_weights(function: relax.Function) -> relax.Function:
         if weight is None or weight.ndim != 2 or op_name(flat) != "relax.reshape":
             return None
         permute = rewriter.definition(flat.args[0])
-        if op_name(permute) != "relax.permute_dims" or rewriter.reader_count(expr.args[0]) != 1:
+        if op_name(permute) != "relax.permute_dims" or rewriter.reader_count(expr.args[0]) > 1:
             return None
         order, shape = permutation(permute), shape_of(permute)
         if order[0] != 0 or shape_of(flat) != (shape[0], math.prod(shape[1:])):
