@@ -16,7 +16,7 @@ from tilewright.targets.errors import ArtifactError
 
 
 def check_destination(destination: Path) -> None:
-    """Raise ArtifactError where `destination` cannot become an artifact; touches nothing.
+    """Raise ArtifactError where `destination` cannot become an artifact; leaves nothing there.
 
     Ask before a long compilation, not only after it.
     """
@@ -27,8 +27,12 @@ def check_destination(destination: Path) -> None:
     parent = destination.absolute().parent
     while not parent.exists():
         parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ArtifactError(f"{destination}: {parent} cannot be written to; choose another place")
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".", dir=parent))
+    except OSError as error:
+        raise ArtifactError(
+            f"{destination}: {parent} cannot be written to ({error.strerror}); choose another place"
+        ) from error
 
 
 def write_artifact(destination: Path, fill: Callable[[Path], None]) -> None:

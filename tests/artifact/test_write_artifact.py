@@ -135,8 +135,12 @@ def test_full_disk_under_the_tar_leaves_no_tar(artifact: Artifact, tmp_path: Pat
 
 @pytest.mark.parametrize("parent", ["/proc", "/proc/none/deeper"])
 def test_a_place_that_cannot_be_written_is_explained(artifact: Artifact, parent: str) -> None:
-    with pytest.raises(ArtifactError, match=r"/out: .*cannot be written"):
+    with pytest.raises(ArtifactError) as error:
         artifact.save(f"{parent}/out")
+    assert str(error.value) == (
+        f"{parent}/out: /proc cannot be written to (No such file or directory); "
+        "choose another place"
+    )
 
 
 def test_a_file_where_a_directory_should_be_is_explained(
@@ -146,7 +150,8 @@ def test_a_file_where_a_directory_should_be_is_explained(
     with pytest.raises(ArtifactError) as error:
         artifact.save(tmp_path / "file" / "out")
     assert str(error.value) == (
-        f"{tmp_path}/file/out: {tmp_path}/file cannot be written to; choose another place"
+        f"{tmp_path}/file/out: {tmp_path}/file cannot be written to (Not a directory); "
+        "choose another place"
     )
 
 
