@@ -122,7 +122,7 @@ def _is_at(index: tvm.ir.Expr, axis: Axis) -> bool:
 
 def is_columnar(nest: Nest) -> bool:
     """Whether neighbours along the last spatial axis, not along a reduced one, lie together."""
-    if not nest.reduced:
+    if not nest.reduced or int(nest.annotations.get("packed", 0)):
         return True
     if not nest.spatial:
         return False
