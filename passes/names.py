@@ -17,6 +17,16 @@ from tvm import relax
 SEPARATOR = "\x1f"
 
 
+def derived_name(name: str, number: int) -> str:
+    """A name of its own for one of several nodes that the node `name` was rewritten into."""
+    return f"{name}{SEPARATOR}{number}" if number else name
+
+
+def original_name(name: str) -> str:
+    """The name the user knows, of a node that may have been derived from theirs."""
+    return name.partition(SEPARATOR)[0]
+
+
 def onnx_nodes_of(expr: relax.Expr) -> tuple[str, ...]:
     """The ONNX nodes `expr` computes, most telling first; empty when it came from none."""
     if expr.span is None or not expr.span.source_name.name:

@@ -238,8 +238,9 @@ def _without_output_aliases(
         if isinstance(binding.value, relax.DataflowVar) and binding.var in stands_for:
             continue
         value = substitute(binding.value, stands_for)
+        var = stands_for.get(binding.var, binding.var)
         if isinstance(binding, relax.MatchCast):
-            tidy.append(relax.MatchCast(binding.var, value, binding.ty))
+            tidy.append(relax.MatchCast(var, value, binding.ty))
         else:
-            tidy.append(relax.VarBinding(stands_for.get(binding.var, binding.var), value))
+            tidy.append(relax.VarBinding(var, value))
     return tidy, stands_for

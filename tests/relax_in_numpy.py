@@ -237,6 +237,7 @@ OPERATORS: dict[str, Callable[[relax.Call, Any], Any]] = {
     "relax.exp": _elementwise(np.exp),
     "relax.matmul": _elementwise(np.matmul),
     "relax.multiply": _elementwise(np.multiply),
+    "relax.negative": _elementwise(np.negative),
     "relax.nn.conv2d": _float_conv2d,
     "relax.nn.max_pool2d": _float_pool,
     "relax.nn.pad": _pad,

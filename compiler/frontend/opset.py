@@ -5,6 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx.version_converter
 
+from tilewright.passes.names import derived_name
+
 OLDEST = 13  # where Squeeze, ReduceSum and friends take their axes as inputs
 
 
@@ -50,8 +52,8 @@ def _flatten_hardmax(graph: onnx.GraphProto) -> None:
             onnx.helper.make_node("Hardmax", [f"{y}/rows"], [f"{y}/hard"], axis=1),
             onnx.helper.make_node("Reshape", [f"{y}/hard", f"{y}/shape"], [y]),
         ]
-        for replacement in made:
-            replacement.name = node.name
+        for number, replacement in enumerate(made):
+            replacement.name = derived_name(node.name, number)
         nodes += made
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     graph.ClearField("node")

@@ -22,8 +22,8 @@ from tilewright.compiler.frontend.tidy import (
 def prepare(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None = None) -> onnx.ModelProto:
     """A copy of `model` ready for `import_to_relax`; `shapes` gives inputs by name.
 
-    Nodes keep their names, nameless ones get one. Where a node is rewritten into several, all of
-    them carry its name.
+    Nodes keep their names, nameless ones get one. Where a node is rewritten into several, their
+    names derive from its own (passes/names.py).
     """
     prepared = onnx.ModelProto()
     prepared.CopyFrom(model)

@@ -18,7 +18,7 @@ from tilewright.compiler.frontend.opset import opset_of
 from tilewright.compiler.frontend.shapes import input_shapes
 from tilewright.passes.constants import has_static_type
 from tilewright.passes.fold_shapes import fold_shapes
-from tilewright.passes.names import onnx_nodes_of, with_names
+from tilewright.passes.names import onnx_nodes_of, original_name, with_names
 from tilewright.passes.rewriter import Rewriter, has_control_flow
 from tilewright.targets.errors import ModelError
 
@@ -61,7 +61,7 @@ def _refuse_unknown_operators(graph: onnx.GraphProto) -> None:
             continue
         operator = node.op_type if standard else f"{node.domain}.{node.op_type}"
         raise ModelError(
-            f"{node.name}: operator {operator} is not supported; "
+            f"{original_name(node.name)}: operator {operator} is not supported; "
             f"express it in other operators or cut the model before it"
         )
 
@@ -112,7 +112,7 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        self._node, self._operator = attrs["tvm_custom"]["name"], op_name
+        self._node, self._operator = original_name(attrs["tvm_custom"]["name"]), op_name
         own = CONVERTERS.get(op_name)
         result = own(inputs, attrs, opset) if own else None
         if result is None:
@@ -164,8 +164,11 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
     def _named_bindings(self, bindings: list[relax.Binding]) -> Iterator[relax.Binding]:
         names = self._names_of(bindings)
         for binding, name in zip(bindings, names, strict=True):
-            if isinstance(binding, relax.MatchCast) or not name:
+            if not name:
                 yield binding
+            elif isinstance(binding, relax.MatchCast):
+                value = with_names(binding.value, [name])
+                yield relax.MatchCast(binding.var, value, binding.ty)
             else:
                 yield relax.VarBinding(binding.var, with_names(binding.value, [name]))
 

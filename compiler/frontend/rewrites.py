@@ -1,7 +1,7 @@
 """Operators rewritten in ONNX itself, where the importer would give a wrong value or refuse.
 
 A rewrite takes the node and what is known of the graph and returns the nodes that replace it, or
-None to leave it. All of them carry the replaced node's name, so reports still name the user's.
+None to leave it. Their names derive from the replaced node's, so reports still name the user's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tilewright.compiler.frontend.folding import known_shapes, with_inferred_shapes
 from tilewright.compiler.frontend.resize import resize_by_matrices
+from tilewright.passes.names import derived_name
 
 Nodes = list[onnx.NodeProto]
 
@@ -60,9 +61,9 @@ def rewrite_operators(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         replacement = rewrite(node, graph) if rewrite else None
-        for new in [node] if replacement is None else replacement:
+        for number, new in enumerate([node] if replacement is None else replacement):
             copied = onnx.NodeProto.FromString(new.SerializeToString())
-            copied.name = node.name
+            copied.name = derived_name(node.name, number)
             nodes.append(copied)
     model.graph.ClearField("node")
     model.graph.node.extend(nodes)
