@@ -23,6 +23,7 @@ from tilewright.compiler.pipeline import graph_passes
 from tilewright.compiler.program import Program
 from tilewright.compiler.weights import Weights
 from tilewright.passes.fuse_npu_operators import fuse_npu_operators
+from tilewright.passes.pad_channels import pad_channels
 from tilewright.passes.partition import partition
 from tilewright.passes.placement_reasons import Device, PlacementReasons
 from tilewright.passes.plan_memory import plan_memory
@@ -73,8 +74,11 @@ def _compile(
     weights = Weights()
     if target.npu is not None:
         times = modelled_times(target.npu, target.cpu)
+        module = pad_channels(target.npu)(module)
         module = fuse_npu_operators(target.npu, reasons)(module)
-        module = partition(times, crossing_nanoseconds(target.cpu), reasons)(module)
+        crossing = crossing_nanoseconds(target.cpu)
+        multiple = target.npu.layout.dram_channels_multiple
+        module = partition(times, crossing, reasons, multiple)(module)
     _begin(stage, "CPU kernels")
     module = lower_to_kernels(module, target.cpu)
     _begin(stage, "NPU schedules")

@@ -176,5 +176,6 @@ class ReportBuilder:
         return self.reasons.of(onnx_nodes) or NOT_QUANTISED
 
     def _op_type(self, onnx_nodes: Sequence[str]) -> str:
+        """The ONNX operator, or for a step of ours beside a node what it does to its data."""
         known = [self.nodes[node].op_type for node in onnx_nodes if node in self.nodes]
-        return known[0] if known else "Copy"
+        return known[0] if known else "".join(onnx_nodes[:1]).rpartition("/")[2] or "copy"

@@ -115,7 +115,9 @@ def _with_lookup(operator: Operator, lookup: relax.Call) -> Operator:
 
 def _record_reasons(module: tvm.IRModule, npu: Npu, reasons: PlacementReasons) -> None:
     def visit(expr: Any) -> None:
-        if not isinstance(expr, relax.Call) or not hasattr(expr.op, "name") or is_view(expr):
+        if not isinstance(expr, relax.Call) or not hasattr(expr.op, "name"):
+            return
+        if is_view(expr, npu.layout.dram_channels_multiple):
             return
         nodes = onnx_nodes_of(expr)
         by_hand = [node for node in nodes if reasons.demands.get(node) == "cpu"]

@@ -28,6 +28,16 @@ from tilewright.targets.operators import (
     Tensor,
 )
 
+# What an NPU region expresses by addresses alone, where its DMA can (passes/npu_views.py).
+VIEWS = (
+    "relax.reshape",
+    "relax.squeeze",
+    "relax.expand_dims",
+    "relax.flatten",
+    "relax.permute_dims",
+    "relax.strided_slice",
+    "relax.concat",
+)
 NPU_DTYPES = ("int8", "uint8")
 
 
@@ -329,5 +339,7 @@ def operators_of(call: relax.Call, site: Site) -> list[Operator]:
     if name not in BUILDERS:
         if any(dtype_of(argument) not in NPU_DTYPES for argument in tensors_of(call)):
             raise NotOnNpuError("dtype", "reads real numbers; the NPU computes in int8")
+        if name in VIEWS:
+            raise NotOnNpuError("no-view", "gives a view that the NPU's DMA cannot address")
         raise NotOnNpuError("unknown-operator", f"the NPU has no {name.split('.')[-1]}")
     return BUILDERS[name](call, site)

@@ -12,6 +12,7 @@ from math import prod
 from tvm import relax
 
 from tilewright.passes.constants import dtype_of, shape_of
+from tilewright.passes.npu_operators import tensors_of
 
 RESHAPES = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
 
@@ -25,11 +26,19 @@ class Slice:
     steps: tuple[int, int]
 
 
-def is_view(value: relax.Expr) -> bool:
-    """Whether an NPU region can express `value` without computing anything."""
+def is_view(value: relax.Expr, channels_multiple: int = 1) -> bool:
+    """Whether an NPU region can express `value` without computing anything.
+
+    `channels_multiple`: the NPU moves whole groups of so many channels.
+    """
     if not isinstance(value, relax.Call) or not hasattr(value.op, "name"):
         return False
     if not isinstance(value.ty, relax.TensorType) or dtype_of(value) not in ("int8", "uint8"):
+        return False
+    if any(
+        shape_of(tensor)[-1:] and shape_of(tensor)[-1] % channels_multiple
+        for tensor in (*tensors_of(value), value)
+    ):
         return False
     name = value.op.name
     if name == "relax.concat":
@@ -43,7 +52,9 @@ def is_view(value: relax.Expr) -> bool:
         return False
     if name == "relax.permute_dims":
         return is_reshape_in_disguise(value)
-    return name in RESHAPES or slice_of(value) is not None
+    window = slice_of(value)
+    aligned = window is not None and window.begins[2] % channels_multiple == 0
+    return name in RESHAPES or aligned
 
 
 def is_reshape_in_disguise(call: relax.Call) -> bool:

@@ -30,12 +30,18 @@ Times = Callable[[relax.Function], tuple[int, int]]
 
 
 def partition(
-    times: Times, crossing_nanoseconds: int, reasons: PlacementReasons
+    times: Times,
+    crossing_nanoseconds: int,
+    reasons: PlacementReasons,
+    channels_multiple: int = 1,
 ) -> tvm.transform.Pass:
-    """The pass; `reasons` gains an entry for each operator that goes back to the CPU."""
+    """The pass; `reasons` gains an entry for each operator that goes back to the CPU.
+
+    `channels_multiple`: the NPU moves whole groups of so many channels between DRAM and SRAM.
+    """
 
     def rewrite(module: tvm.IRModule) -> tvm.IRModule:
-        return _Partition(module, times, crossing_nanoseconds, reasons).run()
+        return _Partition(module, times, crossing_nanoseconds, reasons, channels_multiple).run()
 
     rewrite.__name__ = "partition"
     return module_pass(rewrite)
@@ -66,6 +72,7 @@ class _Partition:
     times: Times
     crossing: int
     reasons: PlacementReasons
+    channels_multiple: int
 
     def run(self) -> tvm.IRModule:
         main = self.module["main"]
@@ -102,7 +109,7 @@ class _Partition:
             cpu_time, npu_time = self.times(composite)
             demanded = [self.reasons.demands.get(node) for node in composite_nodes(composite)]
             return Node(name, None if "npu" in demanded else cpu_time, npu_time)
-        if isinstance(binding.value, relax.Var) or is_view(binding.value):
+        if isinstance(binding.value, relax.Var) or is_view(binding.value, self.channels_multiple):
             return Node(name, 0, 0)
         return Node(name, 0, None)
 

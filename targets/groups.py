@@ -76,6 +76,10 @@ class Layout:
     """[npu.layout] What the hardware reads and writes at once."""
 
     channel_alignment: int = key("channels (bytes) of a group; pitches are multiples", 1, 256)
+    dram_channels_multiple: int = key(
+        "a tensor in DRAM holds a whole multiple of this many channels; 1: the DMA gathers any",
+        1, 256, default=1,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,10 @@ def _tensor_refusals(npu: Npu, tensor: Tensor) -> Iterator[Refusal]:
     if tensor.dtype not in npu.support.dtypes:
         allowed = " and ".join(npu.support.dtypes)
         yield Refusal("dtype", f"{tensor.dtype} data; this NPU runs {allowed}")
+    group = npu.layout.dram_channels_multiple
+    if tensor.channels % group:
+        text = f"{tensor.channels} channels; this NPU moves whole groups of {group}"
+        yield Refusal("channels", text)
     largest = npu.support.max_extent
     for side in ("height", "width", "channels"):
         extent = getattr(tensor, side)

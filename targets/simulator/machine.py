@@ -25,7 +25,8 @@ class Machine(ctypes.Structure):
                 "sram_bytes", "banks", "bank_bytes_per_cycle", "accumulator_bytes",
                 "dma_bytes_per_cycle", "dram_millibytes_per_cycle", "dma_latency_cycles",
                 "burst_bytes", "queue_depth", "issue_cycles",
-                "channel_alignment", "table_alignment", "table_channels_multiple",
+                "channel_alignment", "dram_channels_multiple", "table_alignment",
+                "table_channels_multiple",
             )
         ),
         *(
@@ -61,6 +62,7 @@ def machine_values(npu: Npu) -> dict[str, int]:
         "queue_depth": npu.dispatch.queue_depth,
         "issue_cycles": npu.dispatch.issue_cycles,
         "channel_alignment": npu.layout.channel_alignment,
+        "dram_channels_multiple": npu.layout.dram_channels_multiple,
         "table_alignment": npu.tables.alignment,
         "table_channels_multiple": npu.tables.channels_multiple,
         "mac_fj": round(energy.mac_pj * 1000),

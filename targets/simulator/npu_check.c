@@ -63,18 +63,49 @@ npu_status npu_check_header(npu_job *job, const uint8_t *stream, size_t bytes) {
   return NPU_OK;
 }
 
-/* A tile whose address is `field`: extents, alignment of address and pitches, and its end. */
-static npu_status check_tile(npu_job *job, const char *field, uint32_t address, int64_t height,
-                             int64_t width, int64_t channels, uint32_t row_pitch,
-                             int32_t pixel_pitch) {
+/* Where an activation tile lies, and the name of the field that holds its address. */
+typedef struct tile {
+  const char *field;
+  uint32_t address;
+  int64_t height, width, channels;
+  uint32_t row_pitch, pixel_pitch;
+} tile;
+
+static int64_t end_of(tile t) {
+  return t.address + (t.height - 1) * t.row_pitch + (t.width - 1) * t.pixel_pitch + t.channels;
+}
+
+/* Extents, alignment of address and pitches, and that whole groups of channels lie in the SRAM. */
+static npu_status check_tile(npu_job *job, tile t) {
   uint32_t group = job->machine->channel_alignment;
-  int64_t whole = (channels + group - 1) / group * group;
-  if (address % group) return npu_fault(job, field, address, misaligned);
-  if (row_pitch % group || (uint32_t)pixel_pitch % group)
-    return npu_fault(job, field, address, "the tile's pitches are no multiples of the channel alignment");
-  int64_t end = address + (height - 1) * row_pitch + (width - 1) * pixel_pitch + whole;
-  if (end > (int64_t)job->sram_bytes) return npu_fault(job, field, address, beyond_sram);
+  if (t.address % group) return npu_fault(job, t.field, t.address, misaligned);
+  if (t.row_pitch % group || t.pixel_pitch % group)
+    return npu_fault(job, t.field, t.address,
+                     "the tile's pitches are no multiples of the channel alignment");
+  t.channels = (t.channels + group - 1) / group * group;
+  if (end_of(t) > (int64_t)job->sram_bytes)
+    return npu_fault(job, t.field, t.address, beyond_sram);
   return NPU_OK;
+}
+
+/* Channels of two tiles that take turns in the same pixels, as the parts of a concat do. */
+static int interleave(tile input, tile output) {
+  int64_t pitch = output.pixel_pitch;
+  if (!pitch || (input.pixel_pitch && input.pixel_pitch != output.pixel_pitch)) return 0;
+  if (input.row_pitch % pitch || output.row_pitch % pitch) return 0;
+  int64_t apart = (((int64_t)output.address - input.address) % pitch + pitch) % pitch;
+  return apart >= input.channels && apart + output.channels <= pitch;
+}
+
+/* An output may replace an element-wise input in place; it must not run over what is yet to be
+ * read. */
+static npu_status check_overlap(npu_job *job, tile input, tile output, int in_place) {
+  if (end_of(input) <= output.address || end_of(output) <= input.address) return NPU_OK;
+  if (in_place && input.address == output.address && input.row_pitch == output.row_pitch &&
+      input.pixel_pitch == output.pixel_pitch)
+    return NPU_OK;
+  if (interleave(input, output)) return NPU_OK;
+  return npu_fault(job, output.field, output.address, "the tile overlaps what is yet to be read");
 }
 
 static npu_status check_table(npu_job *job, const char *field, uint32_t address, int64_t bytes) {
@@ -117,12 +148,25 @@ static npu_status check_output(npu_job *job, int32_t zero, int32_t low, int32_t 
   return NPU_OK;
 }
 
+/* Where the DMA gathers no single channels, tensors lie in DRAM in whole groups of them. */
+static npu_status check_dram_channels(npu_job *job, const npu_transfer *d) {
+  int32_t group = (int32_t)job->machine->dram_channels_multiple;
+  REQUIRE(d->dram_offset % (uint32_t)group == 0, dram_offset, "no whole group of channels");
+  REQUIRE(d->run_bytes % (uint32_t)group == 0, run_bytes, "no whole groups of channels");
+  REQUIRE(d->count_1 == 1 || d->dram_stride_1 % group == 0, dram_stride_1,
+          "no whole groups of channels");
+  REQUIRE(d->count_2 == 1 || d->dram_stride_2 % group == 0, dram_stride_2,
+          "no whole groups of channels");
+  return NPU_OK;
+}
+
 static npu_status check_transfer(npu_job *job, const npu_transfer *d, int stores) {
   REQUIRE(d->region <= 1, region, "neither constants (0) nor arena (1)");
   REQUIRE(!stores || d->region == 1, region, "only the arena (1) can be written");
   REQUIRE(d->run_bytes, run_bytes, zero_extent);
   REQUIRE(d->count_1, count_1, zero_extent);
   REQUIRE(d->count_2, count_2, zero_extent);
+  if (d->region == 1) TRY(check_dram_channels(job, d));
   int64_t reach_1 = (int64_t)d->dram_stride_1 * (d->count_1 - 1);
   int64_t reach_2 = (int64_t)d->dram_stride_2 * (d->count_2 - 1);
   int64_t low = d->dram_offset + (reach_1 < 0 ? reach_1 : 0) + (reach_2 < 0 ? reach_2 : 0);
@@ -157,8 +201,9 @@ static npu_status check_multiply(npu_job *job, const npu_multiply *d, int depthw
     REQUIRE(d->output_channels == d->input_channels * d->channel_multiplier, output_channels,
             "not input_channels times channel_multiplier");
   }
-  TRY(check_tile(job, "input_address", d->input_address, d->input_height, d->input_width,
-                 d->input_channels, d->input_row_pitch, d->input_pixel_pitch));
+  tile input = {"input_address", d->input_address, d->input_height, d->input_width,
+                d->input_channels, d->input_row_pitch, (uint32_t)d->input_pixel_pitch};
+  TRY(check_tile(job, input));
   REQUIRE(d->weight_channel_pitch >= d->output_channels, weight_channel_pitch,
           "less than the output channels");
   int64_t rows = (int64_t)d->kernel_h * d->kernel_w * (depthwise ? 1 : d->input_channels);
@@ -185,8 +230,9 @@ static npu_status check_requantize(npu_job *job, const npu_requantize *d) {
   TRY(check_table(job, "table_address", d->table_address, 4 * (int64_t)d->table_channels));
   TRY(check_accumulators(job, d->accumulator_address, (int64_t)d->height * d->width,
                          d->accumulator_pitch, d->channels));
-  TRY(check_tile(job, "output_address", d->output_address, d->height, d->width, d->channels,
-                 d->output_row_pitch, d->output_pixel_pitch));
+  tile output = {"output_address", d->output_address, d->height, d->width, d->channels,
+                 d->output_row_pitch, (uint32_t)d->output_pixel_pitch};
+  TRY(check_tile(job, output));
   if (!d->premultiplied) TRY(check_scale(job, "output_scale", d->output_scale));
   return check_output(job, d->output_zero, d->clip_low, d->clip_high, d->output_unsigned);
 }
@@ -194,10 +240,15 @@ static npu_status check_requantize(npu_job *job, const npu_requantize *d) {
 static npu_status check_binary(npu_job *job, const npu_binary *d) {
   REQUIRE(d->pixels, pixels, zero_extent);
   REQUIRE(d->channels, channels, zero_extent);
-  TRY(check_tile(job, "a_address", d->a_address, 1, d->pixels, d->channels, 0, d->a_pixel_pitch));
-  TRY(check_tile(job, "b_address", d->b_address, 1, d->pixels, d->channels, 0, d->b_pixel_pitch));
-  TRY(check_tile(job, "output_address", d->output_address, 1, d->pixels, d->channels, 0,
-                 d->output_pixel_pitch));
+  tile a = {"a_address", d->a_address, 1, d->pixels, d->channels, 0, (uint32_t)d->a_pixel_pitch};
+  tile b = {"b_address", d->b_address, 1, d->pixels, d->channels, 0, (uint32_t)d->b_pixel_pitch};
+  tile output = {"output_address", d->output_address, 1, d->pixels,
+                 d->channels,      0,                 (uint32_t)d->output_pixel_pitch};
+  TRY(check_tile(job, a));
+  TRY(check_tile(job, b));
+  TRY(check_tile(job, output));
+  TRY(check_overlap(job, a, output, 1));
+  TRY(check_overlap(job, b, output, 1));
   TRY(check_scale(job, "a_scale", d->a_scale));
   TRY(check_scale(job, "b_scale", d->b_scale));
   TRY(check_scale(job, "output_scale", d->output_scale));
@@ -210,11 +261,16 @@ static npu_status check_lookup(npu_job *job, const npu_lookup *d) {
   REQUIRE(d->height, height, zero_extent);
   REQUIRE(d->width, width, zero_extent);
   REQUIRE(d->channels, channels, zero_extent);
-  TRY(check_tile(job, "input_address", d->input_address, d->height, d->width, d->channels,
-                 d->input_row_pitch, d->input_pixel_pitch));
-  TRY(check_tile(job, "output_address", d->output_address, d->height, d->width, d->channels,
-                 d->output_row_pitch, d->output_pixel_pitch));
-  return check_table(job, "table_address", d->table_address, 256);
+  tile input = {"input_address", d->input_address, d->height, d->width, d->channels,
+                d->input_row_pitch, (uint32_t)d->input_pixel_pitch};
+  tile output = {"output_address", d->output_address, d->height, d->width, d->channels,
+                 d->output_row_pitch, (uint32_t)d->output_pixel_pitch};
+  tile table = {"table_address", d->table_address, 1, 1, 256, 0, 0};
+  TRY(check_tile(job, input));
+  TRY(check_tile(job, output));
+  TRY(check_overlap(job, input, output, 1));
+  TRY(check_table(job, table.field, table.address, table.channels));
+  return check_overlap(job, table, output, 0);
 }
 
 static npu_status check_pool(npu_job *job, const npu_pool *d, int average) {
@@ -233,10 +289,13 @@ static npu_status check_pool(npu_job *job, const npu_pool *d, int average) {
           output_height, "the last window would see no input");
   REQUIRE((int64_t)(d->output_width - 1) * d->stride_w - d->pad_left < d->input_width,
           output_width, "the last window would see no input");
-  TRY(check_tile(job, "input_address", d->input_address, d->input_height, d->input_width,
-                 d->channels, d->input_row_pitch, d->input_pixel_pitch));
-  TRY(check_tile(job, "output_address", d->output_address, d->output_height, d->output_width,
-                 d->channels, d->output_row_pitch, d->output_pixel_pitch));
+  tile input = {"input_address", d->input_address, d->input_height, d->input_width, d->channels,
+                d->input_row_pitch, (uint32_t)d->input_pixel_pitch};
+  tile output = {"output_address", d->output_address, d->output_height, d->output_width,
+                 d->channels, d->output_row_pitch, (uint32_t)d->output_pixel_pitch};
+  TRY(check_tile(job, input));
+  TRY(check_tile(job, output));
+  TRY(check_overlap(job, input, output, 0));
   if (average) {
     TRY(check_scale(job, "input_scale", d->input_scale));
     TRY(check_scale(job, "output_scale", d->output_scale));

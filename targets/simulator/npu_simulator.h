@@ -20,7 +20,7 @@ typedef struct npu_machine {
   uint32_t sram_bytes, banks, bank_bytes_per_cycle, accumulator_bytes;
   uint32_t dma_bytes_per_cycle, dram_millibytes_per_cycle, dma_latency_cycles, burst_bytes;
   uint32_t queue_depth, issue_cycles;
-  uint32_t channel_alignment, table_alignment, table_channels_multiple;
+  uint32_t channel_alignment, dram_channels_multiple, table_alignment, table_channels_multiple;
   uint64_t mac_fj, sram_byte_fj, dram_byte_fj, idle_fj_per_cycle;
   uint8_t digest[8];
 } npu_machine;
