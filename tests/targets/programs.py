@@ -14,7 +14,8 @@ from tilewright.targets.isa import CommandStream, Engine, encode
 
 SRAM_KIB = 8
 ACCUMULATORS = 1024
-ARENA_BYTES = 4096
+PLAY_BYTES = 4096  # of the arena, where random transfers go
+ARENA_BYTES = PLAY_BYTES + ACCUMULATORS + SRAM_KIB * 1024
 CONSTANTS_BYTES = 4096
 
 
@@ -75,14 +76,36 @@ class ProgramMaker:
 
     def __init__(self, npu: Npu, rng: np.random.Generator) -> None:
         self.npu, self.rng = npu, rng
+        self.outputs_above = True
         self.counts = dict.fromkeys(Engine, 0)
 
     def program(self, length: int) -> list[isa.Instruction]:
-        """The SRAM filled, multipliers among it, then instructions at random, then a store."""
+        """The SRAM filled in part, instructions at random, and all that came of it stored."""
         first = [self.transfer(isa.Load, sram_address=0) for _ in range(2)]
         rest = [self.instruction() for _ in range(length)]
-        last = self.transfer(isa.Store)
-        return [self._with_waits(instruction) for instruction in [*first, *rest, last]]
+        program = [self._with_waits(instruction) for instruction in [*first, *rest]]
+        return program + [self._after_all(instruction) for instruction in self._dump()]
+
+    def _dump(self) -> list[isa.Instruction]:
+        """The SRAM, then every accumulator through a table of multipliers, into the arena."""
+        channels, pixels = 64, ACCUMULATORS // 64
+        whole = {"count_1": 1, "count_2": 1, "dram_stride_1": 0, "dram_stride_2": 0}
+        whole |= {"sram_stride_1": 0, "sram_stride_2": 0}
+        sram = isa.Store(
+            region=1, dram_offset=PLAY_BYTES, sram_address=0, run_bytes=self.npu.sram_bytes, **whole
+        )
+        table = isa.Load(region=0, dram_offset=0, sram_address=0, run_bytes=4 * channels, **whole)
+        view = isa.Requantize(
+            accumulator_address=0, accumulator_pitch=channels, height=1, width=pixels,
+            channels=channels, output_address=1024, output_row_pitch=0,
+            output_pixel_pitch=channels, table_address=0, table_channels=channels,
+            output_scale=1.0, output_zero=0, clip_low=-128, clip_high=127, premultiplied=True,
+        )  # fmt: skip
+        offset = PLAY_BYTES + self.npu.sram_bytes
+        view_store = isa.Store(
+            region=1, dram_offset=offset, sram_address=1024, run_bytes=ACCUMULATORS, **whole
+        )
+        return [sram, table, view, view_store]
 
     def instruction(self) -> isa.Instruction:
         makers = [
@@ -101,6 +124,7 @@ class ProgramMaker:
             self.copy,
             self.fill,
         ]
+        self.outputs_above = self._flag()
         return makers[self._below(len(makers))]()
 
     def _with_waits(self, instruction: isa.Instruction) -> isa.Instruction:
@@ -109,9 +133,16 @@ class ProgramMaker:
             for engine, count in self.counts.items()
             if count and self._below(3) == 0
         }
+        return self._counted(replace(instruction, waits=waits))
+
+    def _after_all(self, instruction: isa.Instruction) -> isa.Instruction:
+        waits = {engine: count for engine, count in self.counts.items() if count}
+        return self._counted(replace(instruction, waits=waits))
+
+    def _counted(self, instruction: isa.Instruction) -> isa.Instruction:
         assert instruction.engine is not None
         self.counts[instruction.engine] += 1
-        return replace(instruction, waits=waits)
+        return instruction
 
     def _below(self, end: int) -> int:
         return int(self.rng.integers(end))
@@ -129,13 +160,18 @@ class ProgramMaker:
         room = self.npu.sram_bytes if room is None else room
         return self._below((room - size) // alignment + 1) * alignment
 
+    def _apart(self, size: int, alignment: int, *, output: bool) -> int:
+        """Outputs in one half of the SRAM and what is read in the other, so that none overlap."""
+        half = self.npu.sram_bytes // 2
+        return self._place(size, alignment, half) + half * (output == self.outputs_above)
+
     def _tile(self, name: str, height: int, width: int, channels: int) -> dict[str, int]:
         group = self.npu.channel_alignment
         pixel = round_up(channels, group) + group * self._below(2)
         row = width * pixel + group * self._below(3)
         size = (height - 1) * row + (width - 1) * pixel + round_up(channels, group)
         return {
-            f"{name}_address": self._place(size, group),
+            f"{name}_address": self._apart(size, group, output=name == "output"),
             f"{name}_row_pitch": row,
             f"{name}_pixel_pitch": pixel,
         }
@@ -163,9 +199,9 @@ class ProgramMaker:
         sram_1, sram_2 = run + self._below(9), (run + 9) * count_1 + self._below(9)
         dram_reach = (count_1 - 1) * stride_1 + (count_2 - 1) * stride_2 + run
         sram_reach = (count_1 - 1) * sram_1 + (count_2 - 1) * sram_2 + run
-        if dram_reach > ARENA_BYTES or sram_reach > self.npu.sram_bytes:
+        if dram_reach > PLAY_BYTES or sram_reach > self.npu.sram_bytes:
             return self.transfer(kind, **fixed)
-        offset = self._place(dram_reach, 1, ARENA_BYTES)
+        offset = self._place(dram_reach, 1, PLAY_BYTES)
         values: dict[str, int] = {
             "region": 1 if kind is isa.Store else self._below(2),
             "dram_offset": offset + (dram_reach - run if backwards else 0),
@@ -242,7 +278,7 @@ class ProgramMaker:
                 pitch = 0
             size = (pixels - 1) * pitch + round_up(channels, group)
             values |= {
-                f"{name}_address": self._place(size, group),
+                f"{name}_address": self._apart(size, group, output=name == "output"),
                 f"{name}_pixel_pitch": pitch,
                 f"{name}_scale": self._scale(),
             }
@@ -256,9 +292,10 @@ class ProgramMaker:
 
     def lookup(self) -> isa.Instruction:
         size = self._between(1, 4), self._between(1, 6), self._between(1, 20)
+        table = self._apart(256, self.npu.tables.alignment, output=False)
         return isa.Lookup(
             **self._tile("input", *size), **self._tile("output", *size),
-            height=size[0], width=size[1], channels=size[2], table_address=self._table(256),
+            height=size[0], width=size[1], channels=size[2], table_address=table,
         )  # fmt: skip
 
     def pool(self, kind: type[Any]) -> isa.Instruction:

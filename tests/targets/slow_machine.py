@@ -213,8 +213,8 @@ class SlowMachine:
             held = self.accumulator[place : place + i.channels].astype(np.float32)
             with np.errstate(over="ignore"):
                 value = held * multipliers
-            if not i.premultiplied:
-                value = value / np.float32(i.output_scale)
+                if not i.premultiplied:
+                    value = value / np.float32(i.output_scale)
             self._write(index, np.rint(value), i)
 
     def _write(self, index: np.ndarray, rounded: np.ndarray, i: Any) -> None:

@@ -121,6 +121,19 @@ def test_the_instructions_are_sound_as_they_stand() -> None:
     run(make_stream(NPU, [clear, *(replace(i, waits=waits) for i in [*made, *rest])]))
 
 
+def test_outputs_may_replace_element_wise_inputs_or_lie_between_their_channels() -> None:
+    clear = fill(run_bytes=4096)
+    halves = {"a_pixel_pitch": 32, "b_pixel_pitch": 32, "output_pixel_pitch": 32}
+    made = [
+        add(output_address=0),
+        add(output_address=64),
+        add(b_address=0, output_address=16, **halves),
+        lookup(input_pixel_pitch=32, output_pixel_pitch=32, output_address=16),
+        pool(input_pixel_pitch=32, output_pixel_pitch=32, output_address=16),
+    ]
+    run(make_stream(NPU, [clear, *made]))
+
+
 ZERO_EXTENTS: list[tuple[Any, list[str]]] = [
     (transfer, ["run_bytes", "count_1", "count_2"]),
     (
@@ -167,7 +180,10 @@ ACCUMULATORS = NPU.accumulator_bytes // 4
         (transfer(dram_offset=ARENA_BYTES - 15), "the transfer reaches beyond the arena"),
         (transfer(region=0, run_bytes=4097), "the transfer reaches beyond the constants"),
         (transfer(count_1=2, dram_stride_1=-1), "reaches before the start of its region"),
-        (transfer(count_2=2, dram_stride_2=4090), "the transfer reaches beyond the arena"),
+        (
+            transfer(count_2=2, dram_stride_2=ARENA_BYTES),
+            "the transfer reaches beyond the arena",
+        ),
         (transfer(sram_address=SRAM - 15), f"sram_address = {SRAM - 15}: the transfer {BEYOND}"),
         (transfer(count_1=2, sram_stride_1=SRAM), f"the transfer {BEYOND}"),
         (conv(input_address=8), "input_address = 8: not a multiple of the channel alignment"),
@@ -205,6 +221,12 @@ ACCUMULATORS = NPU.accumulator_bytes // 4
         (add(a_scale=-1.0), "a_scale = 0: the scale is not positive and finite"),
         (add(b_scale=float("-inf")), "b_scale = 0: the scale is not positive and finite"),
         (add(b_zero=999), "b_zero = 999: no value of the data's type"),
+        (add(output_address=16), "output_address = 16: the tile overlaps what is yet to be read"),
+        (add(output_address=80), "output_address = 80: the tile overlaps what is yet to be read"),
+        (add(b_pixel_pitch=0, b_address=144), "the tile overlaps what is yet to be read"),
+        (lookup(output_address=16), "the tile overlaps what is yet to be read"),
+        (lookup(output_address=480), "the tile overlaps what is yet to be read"),
+        (pool(output_address=0), "output_address = 0: the tile overlaps what is yet to be read"),
         (lookup(table_address=520), "table_address = 520: the table is misaligned"),
         (lookup(table_address=SRAM - 128), f"table_address = {SRAM - 128}: the table is short"),
         (lookup(input_address=1), "input_address = 1: not a multiple of the channel alignment"),
@@ -293,6 +315,18 @@ def test_waiting_for_a_later_instruction() -> None:
     data[68] = 1
     data[36:40] = struct.pack("<I", zlib.crc32(data[64:]))
     with pytest.raises(SimulatorFault, match="wait = 1: for a later instruction"):
+        run(bytes(data))
+
+
+def test_waiting_for_a_later_instruction_of_a_long_stream() -> None:
+    """65,600 instructions back is 64 ahead in the 16 bits of a wait."""
+    count = 65_600
+    data = bytearray(make_stream(NPU, [fill(run_bytes=1)] * count))
+    last = 64 + 64 * (count - 1)
+    data[last + 2] = 1 << Engine.VECTOR
+    struct.pack_into("<H", data, last + 4 + 2 * Engine.VECTOR, (count + 63) % 65536)
+    data[36:40] = struct.pack("<I", zlib.crc32(data[64:]))
+    with pytest.raises(SimulatorFault, match=r"instruction 65599 .*wait = 127: for a later"):
         run(bytes(data))
 
 

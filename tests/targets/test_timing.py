@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.targets.programs import make_stream
+from tests.targets.programs import ARENA_BYTES, make_stream
 from tilewright.targets import isa, load_target
 from tilewright.targets.description import Npu
 from tilewright.targets.groups import DepthwiseMapping
@@ -62,7 +62,7 @@ def test_simulator_counts_scale_sim_cycles_for_a_real_instruction() -> None:
         dilation_h=1, dilation_w=1, pad_top=0, pad_left=0, input_zero=0, weight_zero=0,
         bias_address=isa.NO_BIAS,
     )  # fmt: skip
-    arena = np.zeros(4096, np.uint8)
+    arena = np.zeros(ARENA_BYTES, np.uint8)
     statistics = Simulator(npu).run(make_stream(npu, [conv]), bytes(4096), arena)
     assert statistics.engines[Engine.MAC].busy_cycles == 9247
     assert statistics.macs == 14 * 14 * 1024 * 256
@@ -140,3 +140,15 @@ def test_every_run_of_a_transfer_moves_whole_bursts() -> None:
     assert scattered.cycles == 64 + 1280 // 4
     assert together.dram_burst_bytes == 704
     assert together.cycles == 64 + 704 // 4
+
+
+def test_runs_that_touch_only_by_the_outer_loop_stay_apart() -> None:
+    """Runs at 0, 1000, 65, 1065: each outer turn begins where a run ended, but not the last one."""
+    npu = load_target("mcu-16").npu
+    assert npu is not None
+    move = replace(load(65, 2, 1000), count_2=2, dram_stride_2=65)
+    assert cost(npu, move).dram_burst_bytes == 4 * 128
+    statistics = Simulator(npu).run(
+        make_stream(npu, [move]), bytes(4096), np.zeros(ARENA_BYTES, np.uint8)
+    )
+    assert statistics.dram_burst_bytes == 4 * 128
