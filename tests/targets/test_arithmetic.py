@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
@@ -188,14 +188,12 @@ def run_layer(layer: dict[str, Any], depthwise: bool) -> tuple[Array, Array]:
     return bench.run([multiply, requantize], result, total.shape), expected
 
 
-@settings(deadline=None)
 @given(layers())
 def test_convolution(layer: dict[str, Any]) -> None:
     found, expected = run_layer(layer, depthwise=False)
     assert np.array_equal(found, expected)
 
 
-@settings(deadline=None)
 @given(layers())
 def test_depthwise_convolution(layer: dict[str, Any]) -> None:
     found, expected = run_layer(layer, depthwise=True)
@@ -230,7 +228,6 @@ def test_accumulating_over_channel_parts_is_one_convolution() -> None:
     assert np.array_equal(bench.run([first, second, requantize], result, (1, 5, 17)), expected)
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from([(isa.Add, np.add), (isa.Subtract, np.subtract), (isa.Multiply, np.multiply)]),
     st.sampled_from([3, 17, 130]),
@@ -340,7 +337,6 @@ def pool_instruction(
     return step, result, (height, width, x.shape[2])
 
 
-@settings(deadline=None)
 @given(pools())
 def test_max_pool(pool: dict[str, Any]) -> None:
     rng = np.random.default_rng(pool["seed"])
@@ -354,7 +350,6 @@ def test_max_pool(pool: dict[str, Any]) -> None:
     assert np.array_equal(bench.run([step], result, size), seen.max(axis=(3, 4)).astype(np.uint8))
 
 
-@settings(deadline=None)
 @given(pools())
 def test_average_pool(pool: dict[str, Any]) -> None:
     rng = np.random.default_rng(pool["seed"])

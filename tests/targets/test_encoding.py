@@ -101,7 +101,7 @@ def stream_of(*made: Instruction) -> CommandStream:
 
 
 def test_waits_reach_far_back_but_not_too_far() -> None:
-    many = [fill() for _ in range(70_000)]
+    many = [fill()] * 70_000
     far = stream_of(*many, fill(waits={Engine.VECTOR: 70_000 - 32_767}))
     assert decode(encode(far)).instructions[-2].waits == {Engine.VECTOR: 37_233}
     with pytest.raises(EncodingError, match=r"instruction 70000 .* waits for 37232 of"):
