@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te
 
 from tilewright.compiler.cpu.operands import (
     ANCHOR,
-    INJECTIVE,
     Legalize,
-    auxiliary,
     call_kernel,
     image_operator,
     integers,
@@ -19,13 +17,12 @@ from tilewright.compiler.cpu.operands import (
     pack,
     permuted,
 )
+from tilewright.compiler.cpu.packed_convolution import Operand, pack_convolution
 from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
 from tilewright.schedules.cpu.computations import (
     Window,
-    convolution,
     depthwise,
     matrix_product,
-    pad_image,
     product,
 )
 from tilewright.schedules.cpu.facts import CpuFacts
@@ -70,22 +67,13 @@ def _convolution_call(
     cpu: CpuFacts,
 ) -> relax.Expr:
     """The image with its border, where it has one, then the product."""
-    batch, height, width, channels = shape_of(x)
     dtype = dtype_of(call)
-    rows = batch * math.prod(window.output(height, width))
-    packed, packing = pack(weight, rows, int(call.attrs.groups), cpu)
-    if any(window.pads):
-
-        def widen(image: te.Tensor) -> te.Tensor:
-            zero = tirx.const(0, dtype)
-            return pad_image(image, window.pads, channels, lambda value: value, zero)
-
-        x = auxiliary(builder, call_kernel(builder, widen, [x], "pad", INJECTIVE), call, "padded")
-
-    def compute(image: te.Tensor, w: te.Tensor) -> te.Tensor:
-        return convolution(image, w, window, packing, dtype)
-
-    return call_kernel(builder, compute, [x, packed], "conv2d", ANCHOR)
+    groups = int(call.attrs.groups)
+    product = pack_convolution(
+        builder, call, (x, weight), window, groups, Operand(dtype, dtype), cpu
+    )
+    inputs = [product.image, product.packed]
+    return call_kernel(builder, product.accumulate, inputs, "conv2d", ANCHOR)
 
 
 def _depthwise_call(

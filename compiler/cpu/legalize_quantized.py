@@ -24,14 +24,13 @@ from tilewright.compiler.cpu.operands import (
     pack,
     permuted,
 )
+from tilewright.compiler.cpu.packed_convolution import Operand, pack_convolution
 from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
 from tilewright.schedules.cpu.computations import (
     Window,
-    convolution,
     depthwise,
     extents,
     matrix_product,
-    pad_image,
     pool,
     product,
 )
@@ -127,31 +126,21 @@ def _convolution_call(
     """Two kernels: the image widened to int16, centred and padded; then the product."""
     x, weight, bias, multiplier = operands
     attributes = call.attrs
-    groups = int(attributes["groups"])
-    batch, height, width, channels = shape_of(x)
-    rows = batch * math.prod(window.output(height, width))
-    even = channels % 2 == 0 if groups == 1 else (channels // groups) % 2 == 0
-    packed, packing = pack(
-        weight,
-        rows,
-        groups,
-        cpu,
-        _centred_weight(int(attributes["weight_zero"])),
-        wants_pairs=even or groups == 1,
+    centred = Operand(
+        "int16",
+        "int32",
+        image=_centred(int(attributes["input_zero"]), "int16"),
+        weight=_centred_weight(int(attributes["weight_zero"])),
+        changes_values=True,
     )
-    depth = channels + (channels % 2 if getattr(packing, "pairs", False) else 0)
-    centred = _centred(int(attributes["input_zero"]), "int16")
-
-    def widen(image: te.Tensor) -> te.Tensor:
-        return pad_image(image, window.pads, depth, centred, tirx.const(0, "int16"))
-
-    widened = call_kernel(builder, widen, [x], "widen", INJECTIVE)
-    wide = auxiliary(builder, widened, call, "widened")
+    groups = int(attributes["groups"])
+    product = pack_convolution(builder, call, (x, weight), window, groups, centred, cpu)
 
     def compute(x: te.Tensor, w: te.Tensor, b: te.Tensor, m: te.Tensor) -> te.Tensor:
-        return _requantized(convolution(x, w, window, packing, "int32"), b, m, attributes)
+        return _requantized(product.accumulate(x, w), b, m, attributes)
 
-    return call_kernel(builder, compute, [wide, packed, bias, multiplier], "conv2d", ANCHOR)
+    inputs = [product.image, product.packed, bias, multiplier]
+    return call_kernel(builder, compute, inputs, "conv2d", ANCHOR)
 
 
 def _depthwise_call(
@@ -183,7 +172,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> rela
         _centred_weight(int(attributes["weight_zero"])),
         wants_pairs=True,
     )
-    padded = depth + (depth % 2 if getattr(packing, "pairs", False) else 0)
+    padded = depth + (depth % 2 if packing.pairs else 0)
     centred = _centred(int(attributes["input_zero"]), "int16")
 
     def widen(x: te.Tensor) -> te.Tensor:

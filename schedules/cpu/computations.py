@@ -85,6 +85,7 @@ class Unpacked:
 
     columns: int
     groups: int = 1
+    pairs: bool = False
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -106,29 +107,22 @@ def extents(tensor: te.Tensor) -> list[int]:
 
 
 def pad_image(
-    x: te.Tensor,
-    pads: Pads,
-    channels: int,
-    value: Callable[[Expr], Expr],
-    border: Expr,
-    name: str = "padded",
+    x: te.Tensor, pads: Pads, value: Callable[[Expr], Expr], border: Expr, name: str = "padded"
 ) -> te.Tensor:
-    """NHWC `x` mapped by `value`, inside a border, with channels of the border's value appended."""
+    """NHWC `x` mapped by `value`, inside a border."""
     batch, height, width, depth = extents(x)
     top, left, bottom, right = pads
 
     def element(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
-        inside = [h >= top, h < height + top, w >= left, w < width + left, c < depth]
-        needed = [(top or bottom), (top or bottom), (left or right), (left or right)]
-        conditions = [
-            one for one, wanted in zip(inside, [*needed, channels > depth], strict=True) if wanted
-        ]
         loaded = value(x[n, h - top, w - left, c])
-        if not conditions:
-            return loaded
-        return tirx.if_then_else(tirx.all(*conditions), loaded, border)
+        inside = []
+        if top or bottom:
+            inside += [h >= top, h < height + top]
+        if left or right:
+            inside += [w >= left, w < width + left]
+        return tirx.if_then_else(tirx.all(*inside), loaded, border) if inside else loaded
 
-    shape = (batch, height + top + bottom, width + left + right, channels)
+    shape = (batch, height + top + bottom, width + left + right, depth)
     return te.compute(shape, element, name=name)
 
 
@@ -152,6 +146,36 @@ def convolution(
         return te.sum(left * right, axis=[kh, kw, k])
 
     shape = (batch, rows, columns, packing.columns)
+    return te.compute(shape, element, name="convolution", attrs=packing.attributes)
+
+
+def run_convolution(
+    x: te.Tensor,
+    packed: te.Tensor,
+    window: Window,
+    run: int,
+    size: tuple[int, int],
+    packing: RightSide,
+    dtype: str,
+) -> te.Tensor:
+    """Convolution of an image that is padded already, its taps side by side read as one run.
+
+    Neighbouring taps of a row and their channels lie together in NHWC, so that a row of taps is
+    `run` = kernel width * channels elements (rounded up where pairs want an even number; what is
+    read beyond meets weights of zero). The right side is [kh, run, columns]. The image may have
+    more border than the window walks over: `size` is the output's.
+    """
+    batch, _height, _width, channels = extents(x)
+    kh = te.reduce_axis((0, window.kernel[0]), "kh")
+    k = te.reduce_axis((0, run), "k")
+
+    def element(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
+        row, column = window.at(h, w, kh, tirx.floordiv(k, channels))
+        left = x[n, row, column, tirx.floormod(k, channels)].astype(dtype)
+        right = packing.load(packed, c, (kh,), k).astype(dtype)
+        return te.sum(left * right, axis=[kh, k])
+
+    shape = (batch, *size, packing.columns)
     return te.compute(shape, element, name="convolution", attrs=packing.attributes)
 
 
