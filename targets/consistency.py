@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.targets.errors import TargetError
 from tilewright.targets.groups import Cpu, Npu
+from tilewright.targets.schema import DescriptionError
 
 _ARCHITECTURES = (
     "aarch64", "arm", "armv7", "armv7a", "armv8a", "thumbv6m", "thumbv7m", "thumbv7em",
@@ -14,9 +14,10 @@ _ARCHITECTURES = (
 
 
 def check_consistency(cpu: Cpu, npu: Npu | None, origin: str) -> None:
-    """Raise TargetError with the first combination that cannot be."""
-    for problem in [*_cpu_problems(cpu), *_npu_problems(npu)]:
-        raise TargetError(f"{origin}: {problem}")
+    """Raise DescriptionError with every combination that cannot be."""
+    problems = [*_cpu_problems(cpu), *_npu_problems(npu)]
+    if problems:
+        raise DescriptionError([f"{origin}: {problem}" for problem in problems])
 
 
 def _cpu_problems(cpu: Cpu) -> Iterator[str]:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from tilewright.targets.description import Cpu, Npu, Target, read_target
 from tilewright.targets.errors import TargetError
+from tilewright.targets.schema import DescriptionError
 
 
 def check(path: str | os.PathLike[str]) -> list[str]:
     """Mistakes in the description at `path`; empty when it is sound."""
     try:
         read_target(Path(path))
+    except DescriptionError as error:
+        return error.mistakes
     except TargetError as error:
         return [str(error)]
     return []

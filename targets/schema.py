@@ -17,6 +17,15 @@ from tilewright.targets.errors import TargetError
 
 T = TypeVar("T")
 
+
+class DescriptionError(TargetError):
+    """A description with mistakes; its message is the first, `mistakes` are all."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__(mistakes[0])
+        self.mistakes = mistakes
+
+
 # Units by the ending of a key, in the base unit of their kind; the likeliest slip comes first.
 _UNITS: dict[str, tuple[str, float]] = {
     "_mb_per_s": ("rate", 1e6),
@@ -84,32 +93,47 @@ def table_of(kind: type[Any], name: str) -> type[Any] | None:
     return None
 
 
-def read_table(kind: type[T], table: Any, where: str, path: str = "") -> T:
-    """Build `kind` from a TOML table; `where` is the file, `path` the dotted name so far.
+def read_table(kind: type[T], table: Any, where: str) -> T:
+    """Build `kind` from a TOML table; `where` is the file.
 
-    Raises TargetError on a wrong type, value, unit, a missing or an unknown key.
+    Raises DescriptionError with every wrong type, value, unit, missing and unknown key.
     """
+    mistakes: list[str] = []
+    made = _read_table(kind, table, "", mistakes)
+    if mistakes:
+        raise DescriptionError([f"{where}: {mistake}" for mistake in mistakes])
+    assert made is not None
+    return made
+
+
+def _read_table(kind: type[T], table: Any, path: str, mistakes: list[str]) -> T | None:
+    """`kind` read from `table`, or None after adding to `mistakes`; `path` is its dotted name."""
     if not isinstance(table, dict):
-        raise TargetError(f"{where}: {path} = {_show(table)} must be a table [{path}]")
+        mistakes.append(f"{path} = {_show(table)} must be a table [{path}]")
+        return None
     items = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
     known = [n for n, item in items.items() if key_of(item) or table_of(kind, n)]
-    for name, value in table.items():
-        if name not in known:
-            raise TargetError(f"{where}: {_unknown(name, value, known, path)}")
+    before = len(mistakes)
+    mistakes += [_unknown(n, value, known, path) for n, value in table.items() if n not in known]
+    guessed = {_nearest(name, known) for name in table if name not in known}
     values: dict[str, Any] = {}
     for name in known:
         dotted = f"{path}.{name}" if path else name
         inner = table_of(kind, name)
         if name not in table:
-            if not _is_required(items[name]):
-                continue
-            raise TargetError(f"{where}: {_missing(dotted, key_of(items[name]))}")
-        if inner:
-            values[name] = read_table(inner, table[name], where, dotted)
+            if _is_required(items[name]) and name not in guessed:
+                mistakes.append(_missing(dotted, key_of(items[name])))
+        elif inner:
+            values[name] = _read_table(inner, table[name], dotted, mistakes)
         else:
             hint = typing.get_type_hints(kind)[name]
-            values[name] = _read_key(items[name], hint, table[name], where, dotted)
-    return kind(**values)
+            values[name] = _read_key(items[name], hint, table[name], dotted, mistakes)
+    return kind(**values) if len(mistakes) == before else None
+
+
+def _is_required(item: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return item.default is missing and item.default_factory is missing
 
 
 def type_name(hint: Any) -> str:
@@ -121,31 +145,19 @@ def type_name(hint: Any) -> str:
     return {int: "integer", float: "number", bool: "true or false", str: "string"}[hint]
 
 
-def _is_required(item: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return item.default is missing and item.default_factory is missing
-
-
-def _read_key(item: dataclasses.Field[Any], hint: Any, value: Any, where: str, dotted: str) -> Any:
-    spec = key_of(item)
+def _read_key(
+    item: dataclasses.Field[Any], hint: Any, value: Any, dotted: str, mistakes: list[str]
+) -> Any:
+    spec, wanted = key_of(item), type_name(hint)
     assert spec is not None
-    wanted = type_name(hint)
     if not _has_type(value, wanted):
-        raise TargetError(f"{where}: {dotted} = {_show(value)} must be {_article(wanted)}")
-    if wanted == "list of strings":
-        for entry in value:
-            _check_choice(entry, spec, where, dotted)
+        mistakes.append(f"{dotted} = {_show(value)} must be {_article(wanted)}")
+    elif wanted == "list of strings":
+        mistakes += [m for entry in value for m in _choice_mistakes(entry, spec, dotted)]
         return tuple(value)
-    if wanted == "number":
-        value = float(value)
-    if spec.choices:
-        _check_choice(value, spec, where, dotted)
-    if spec.low is not None and spec.high is not None and not spec.low <= value <= spec.high:
-        slip = _unit_slip(dotted, value, spec)
-        raise TargetError(
-            f"{where}: {dotted} = {_show(value)} is outside {spec.allowed} ({spec.meaning}){slip}"
-        )
-    return value
+    else:
+        mistakes += _choice_mistakes(value, spec, dotted) + _range_mistakes(value, spec, dotted)
+    return float(value) if wanted == "number" and _has_type(value, wanted) else value
 
 
 def _has_type(value: Any, wanted: str) -> bool:
@@ -159,11 +171,19 @@ def _has_type(value: Any, wanted: str) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _check_choice(value: Any, spec: Key, where: str, dotted: str) -> None:
-    if spec.choices and value not in spec.choices:
-        near = difflib.get_close_matches(value, spec.choices, 1)
-        hint = f'; did you mean "{near[0]}"?' if near else ""
-        raise TargetError(f"{where}: {dotted} = {_show(value)} must be {spec.allowed}{hint}")
+def _choice_mistakes(value: Any, spec: Key, dotted: str) -> list[str]:
+    if not spec.choices or value in spec.choices:
+        return []
+    near = difflib.get_close_matches(value, spec.choices, 1)
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    return [f"{dotted} = {_show(value)} must be {spec.allowed}{hint}"]
+
+
+def _range_mistakes(value: Any, spec: Key, dotted: str) -> list[str]:
+    if spec.low is None or spec.high is None or spec.low <= value <= spec.high:
+        return []
+    slip = _unit_slip(dotted, value, spec)
+    return [f"{dotted} = {_show(value)} is outside {spec.allowed} ({spec.meaning}){slip}"]
 
 
 def _missing(dotted: str, spec: Key | None) -> str:
@@ -176,16 +196,23 @@ def _missing(dotted: str, spec: Key | None) -> str:
 def _unknown(name: str, value: Any, known: list[str], path: str) -> str:
     dotted = f"{path}.{name}" if path else name
     shown = f"{dotted} = {_show(value)}" if not isinstance(value, dict) else f"[{dotted}]"
+    near = _nearest(name, known)
+    if near is None:
+        return f"{shown} is not a key here; known are {', '.join(known)}"
+    return f"{shown} is not a key; did you mean {near}{_converted(name, value, near)}?"
+
+
+def _nearest(name: str, known: list[str]) -> str | None:
+    """The key that was likely meant: of the same stem in another unit, or spelled alike."""
     stem, unit = _split_unit(name)
     same_stem = [other for other in known if unit and _split_unit(other)[0] == stem]
     near = same_stem or difflib.get_close_matches(name, known, 1, cutoff=0.5)
-    if not near:
-        return f"{shown} is not a key here; known are {', '.join(known)}"
-    return f"{shown} is not a key; did you mean {near[0]}{_converted(unit, value, near[0])}?"
+    return near[0] if near else None
 
 
-def _converted(unit: str, value: Any, other: str) -> str:
-    target = _split_unit(other)[1]
+def _converted(name: str, value: Any, other: str) -> str:
+    """The value in the unit of the key `other`, where the units tell."""
+    unit, target = _split_unit(name)[1], _split_unit(other)[1]
     if not unit or not target or unit == target or not isinstance(value, int | float):
         return ""
     if _UNITS[unit][0] != _UNITS[target][0]:

@@ -73,3 +73,36 @@ def test_energy_at_peak() -> None:
     assert "11.2 TOPS/W" in describe(board)
     free = replace(board.npu, energy=replace(board.npu.energy, mac_pj=0.0))
     assert "TOPS/W" not in describe(replace(board, npu=free))
+
+
+def test_check_lists_every_mistake_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    source = load_target("mcu-16").source
+    for old, new in (
+        ("rows = 16", "rows = 0"),
+        ("columns = 16", "colums = 16"),
+        ("sram_kib = 256", ""),
+        ('["int8", "uint8"]', '["int9"]'),
+    ):
+        source = source.replace(old, new, 1)
+    path.write_text(source)
+    assert [mistake.removeprefix(f"{path}: ") for mistake in check(path)] == [
+        "npu.array.colums = 16 is not a key; did you mean columns?",
+        "npu.array.rows = 0 is outside 1 to 1024 (reduction lanes)",
+        "npu.memory.sram_kib is missing (scratchpad: 1 to 65536)",
+        'npu.support.dtypes = "int9" must be one of "int8", "uint8"; did you mean "int8"?',
+    ]
+
+
+def test_check_lists_every_impossible_combination(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    source = load_target("mcu-16").source.replace("subarrays = 1", "subarrays = 3", 1)
+    path.write_text(source.replace("banks = 8", "banks = 7", 1))
+    assert len(check(path)) == 2
+
+
+def test_check_of_a_file_that_is_no_toml(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("= 3")
+    [mistake] = check(path)
+    assert mistake.startswith(f"{path}: not valid TOML:")

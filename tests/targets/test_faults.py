@@ -251,6 +251,24 @@ def test_wrong_fields(instruction: Instruction, message: str) -> None:
     assert message in text
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"dram_offset": 8}, "dram_offset = 8"),
+        ({"run_bytes": 8}, "run_bytes = 8"),
+        ({"count_1": 2, "dram_stride_1": -8, "dram_offset": 16}, "dram_stride_1 = -8"),
+        ({"count_2": 2, "dram_stride_2": 24}, "dram_stride_2 = 24"),
+    ],
+)
+def test_a_dma_that_moves_whole_groups_of_channels(changes: dict[str, int], field: str) -> None:
+    npu = replace(NPU, layout=replace(NPU.layout, dram_channels_multiple=16))
+    simulator, memory = Simulator(npu), (bytes(CONSTANTS_BYTES), np.zeros(ARENA_BYTES, np.uint8))
+    simulator.run(make_stream(npu, [transfer()]), *memory)
+    simulator.run(make_stream(npu, [transfer(region=0, **changes)]), *memory)
+    with pytest.raises(SimulatorFault, match=rf"{field}: no whole groups? of channels"):
+        simulator.run(make_stream(npu, [transfer(**changes)]), *memory)
+
+
 def test_a_multiplier_that_is_not_finite() -> None:
     infinite = fill(address=256, run_bytes=64, value=255)
     text = fault(infinite, replace(requantize(), waits={Engine.VECTOR: 1}))
