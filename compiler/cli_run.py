@@ -76,7 +76,7 @@ def _show(outputs: Arrays) -> None:
 
 def _show_time(milliseconds: list[float], simulated: dict[str, int]) -> None:
     print(
-        f"\n{len(milliseconds)} runs on this machine, measured: "
+        f"\n{len(milliseconds)} {'run' if len(milliseconds) == 1 else 'runs'} on this machine, measured: "
         f"median {statistics.median(milliseconds):.3f} ms, least {min(milliseconds):.3f} ms"
     )
     if "cycles" in simulated:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from tilewright.compiler.artifact.manifest import (
     read_manifest,
 )
 from tilewright.compiler.artifact.native import Model, aligned_bytes
+from tilewright.compiler.artifact.scratch import Scratch
 from tilewright.compiler.artifact.write import (
     disk_errors,
     read_tar,
@@ -49,17 +49,17 @@ def load_artifact(path: str | os.PathLike[str], *, threads: int | None = None) -
         raise ArtifactError(f"{place}: no such artifact; make one with tilewright compile")
     if place.is_dir():
         return Artifact(place, threads=threads)
-    unpacked = tempfile.TemporaryDirectory(prefix="tilewright-")
-    read_tar(place, Path(unpacked.name))
-    return Artifact(Path(unpacked.name), threads=threads, scratch=unpacked)
+    unpacked = Scratch()
+    read_tar(place, unpacked.path)
+    return Artifact(unpacked.path, threads=threads, scratch=unpacked)
 
 
 def make_artifact(program: Program, *, threads: int | None = None) -> Artifact:
     """The program as an artifact in a temporary directory, until `save` gives it a place."""
-    scratch = tempfile.TemporaryDirectory(prefix="tilewright-")
-    with disk_errors(Path(scratch.name)):
-        build_artifact(program, Path(scratch.name))
-    return Artifact(Path(scratch.name), threads=threads, scratch=scratch)
+    scratch = Scratch()
+    with disk_errors(scratch.path):
+        build_artifact(program, scratch.path)
+    return Artifact(scratch.path, threads=threads, scratch=scratch)
 
 
 class Artifact:
@@ -73,9 +73,9 @@ class Artifact:
         directory: Path,
         *,
         threads: int | None = None,
-        scratch: tempfile.TemporaryDirectory[str] | None = None,
+        scratch: Scratch | None = None,
     ) -> None:
-        """`scratch` is the temporary directory the files live in, removed with the artifact."""
+        """`scratch` is what holds the files where nobody has given them a place."""
         self.directory = directory
         self.manifest: Manifest = read_manifest(directory)
         check_files(self.manifest, directory)
@@ -143,7 +143,7 @@ class Artifact:
         """End the worker threads and remove temporary files; the artifact cannot run any more."""
         self._model.close()
         if self._scratch is not None:
-            self._scratch.cleanup()
+            self._scratch.remove()
 
     def __enter__(self) -> Artifact:
         return self

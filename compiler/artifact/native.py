@@ -56,6 +56,7 @@ class Model:
         self._pool_memory = np.empty(0, np.uint8)
         self._pool = 0
         self._process = 0
+        self._is_closed = False
         self._context = np.zeros(self._size("context_bytes"), np.uint8)
         self._start()
 
@@ -81,9 +82,12 @@ class Model:
         if self._pool and self._process == os.getpid():
             self._library.tilewright_pool_stop(ctypes.c_void_p(self._pool))
         self._pool = 0
+        self._is_closed = True
 
     def _ready(self) -> None:
         """A forked process has none of its parent's threads and starts its own."""
+        if self._is_closed:
+            raise ArtifactError(f"{self._name}: was closed and cannot run; load it again")
         if self._process != os.getpid():
             self._start()
 

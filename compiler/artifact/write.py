@@ -20,11 +20,11 @@ def check_destination(destination: Path) -> None:
 
     Ask before a long compilation, not only after it.
     """
-    if destination.is_symlink() or (destination.exists() and not _may_replace(destination)):
+    if destination.exists() and not _may_replace(destination):
         raise ArtifactError(
             f"{destination}: exists and is no artifact; choose another name or remove it"
         )
-    parent = destination.absolute().parent
+    parent = destination.resolve().parent
     while not parent.exists():
         parent = parent.parent
     try:
@@ -42,14 +42,15 @@ def write_artifact(destination: Path, fill: Callable[[Path], None]) -> None:
     and leaves nothing behind, when the disk is full or the place cannot be written.
     """
     check_destination(destination)
+    place = destination.resolve()  # a symbolic link stays one
     with disk_errors(destination):
-        destination.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with _beside(destination) as scratch:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _beside(place) as scratch:
             fresh = scratch / "artifact"
             fresh.mkdir()
             fill(fresh)
             _flush(fresh)
-            _swap(fresh, destination, scratch / "replaced")
+            _swap(fresh, place, scratch / "replaced")
 
 
 def write_tar(artifact: Path, destination: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -216,6 +217,19 @@ def test_linked_into_a_program(
     subprocess.run([*compiler, *flags, *link], cwd=tmp_path, check=True)
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == printed
+
+
+def test_sanitizers_find_nothing(npu_artifact: Artifact, tmp_path: Path) -> None:
+    """Runtime and simulator in a program with the address and undefined behaviour checks on."""
+    shutil.copytree(npu_artifact.directory / "board", tmp_path / "board")
+    (tmp_path / "board/main.c").write_text(MAIN)
+    sources = [path.name for path in (tmp_path / "board").glob("*.[cS]")]
+    flags = ["-std=c99", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = ["gcc", *flags, *sources, "kernels.o", "-lm", "-lpthread", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path / "board", check=True)
+    command = [str(tmp_path / "board/main")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "there_and_back: no NPU device was given\n-5 1\n"
 
 
 def test_the_npu_step_compiles_without_a_warning(npu_artifact: Artifact, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -174,6 +176,29 @@ def test_several_artifacts_run_in_one_process(
             failing.run({"x": x})
         assert np.array_equal(second.run({"x": x})["y"], first)
         assert np.array_equal(artifact.output("y"), y)
+
+
+def test_a_closed_artifact_says_so(saved: Path, x: Array) -> None:
+    with load_artifact(saved) as artifact:
+        pass
+    with pytest.raises(ArtifactError) as error:
+        artifact.run({"x": x})
+    assert str(error.value) == "row_sums: was closed and cannot run; load it again"
+    artifact.close()
+
+
+def test_an_artifact_may_live_until_the_interpreter_ends(saved: Path, artifact: Artifact) -> None:
+    artifact.save(saved, tar=True)
+    code = (
+        "from tilewright.compiler import load_artifact; import numpy as np;"
+        f"kept = [load_artifact('{saved}', threads=2), load_artifact('{saved}.tar', threads=2)];"
+        "[one.run({'x': np.zeros((6, 5), np.float32)}) for one in kept];"
+        "print(kept[1].directory)"
+    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert not Path(done.stdout.strip()).exists()
 
 
 def test_a_forked_process_runs_on(artifact: Artifact, x: Array, y: Array) -> None:

@@ -66,6 +66,15 @@ def test_an_artifact_replaces_an_artifact(artifact: Artifact, saved: Path) -> No
     assert os.listdir(saved.parent) == ["saved"]
 
 
+def test_a_symbolic_link_stays_one(artifact: Artifact, saved: Path) -> None:
+    (saved / "left over").write_text("from before")
+    link = saved.parent / "latest"
+    link.symlink_to("saved")
+    artifact.save(link)
+    assert link.is_symlink()
+    assert contents(saved) == contents(artifact.directory)
+
+
 def test_only_artifacts_are_replaced(artifact: Artifact, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
