@@ -75,8 +75,9 @@ def _show(outputs: Arrays) -> None:
 
 
 def _show_time(milliseconds: list[float], simulated: dict[str, int]) -> None:
+    runs = "1 run" if len(milliseconds) == 1 else f"{len(milliseconds)} runs"
     print(
-        f"\n{len(milliseconds)} {'run' if len(milliseconds) == 1 else 'runs'} on this machine, measured: "
+        f"\n{runs} on this machine, measured: "
         f"median {statistics.median(milliseconds):.3f} ms, least {min(milliseconds):.3f} ms"
     )
     if "cycles" in simulated:
