@@ -127,7 +127,7 @@ def test_nested_concats_share_one_buffer() -> None:
         inner = b.emit(relax.op.concat(parts[:2], 3), "inner")
         return pool(b.emit(relax.op.concat([parts[2], inner], 3), "outer"))
 
-    plan, _ = planned(build, (1, 2, 2, 4))
+    plan, named = planned(build, (1, 2, 2, 4))
     assert plan.copies == {}
     for name, offset in [("part2", 0), ("part0", 4), ("part1", 8)]:
         place = plan.places[named[name]]
@@ -155,7 +155,7 @@ def test_concat_along_the_outer_axis_needs_no_copy_even_on_the_cpu() -> None:
         parts = [b.emit(relax.op.abs(x), "a"), b.emit(relax.op.negative(x), "b")]
         return relax.op.abs(b.emit(relax.op.concat(parts, 1), "whole"))
 
-    plan, _ = planned(build, (1, 2, 2, 4))
+    plan, named = planned(build, (1, 2, 2, 4))
     assert plan.copies == {}
     assert plan.places[named["b"]].address.offset == 16
 
