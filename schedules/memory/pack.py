@@ -20,9 +20,6 @@ class Item:
     first: int
     last: int
 
-    def overlaps(self, other: Item) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
 
 def pack(items: Sequence[Item], bound: int, effort: int) -> list[int]:
     """An offset for each item; at most about `effort` placements of one item are tried."""
@@ -198,10 +195,16 @@ def _orders(items: Sequence[Item], neighbours: Sequence[Sequence[int]]) -> list[
 
 
 def _neighbours(items: Sequence[Item]) -> list[list[int]]:
-    return [
-        [j for j, other in enumerate(items) if j != i and item.overlaps(other)]
-        for i, item in enumerate(items)
-    ]
+    """For each item, those alive together with it."""
+    found: list[list[int]] = [[] for _ in items]
+    alive: list[int] = []
+    for index in sorted(range(len(items)), key=lambda index: items[index].first):
+        alive = [other for other in alive if items[other].last >= items[index].first]
+        for other in alive:
+            found[other].append(index)
+        found[index] += alive
+        alive.append(index)
+    return found
 
 
 def _total(items: Sequence[Item], offsets: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ buffers go too where the estimate says that larger tiles are worth more than the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.schedules.npu import cost
@@ -74,7 +74,7 @@ class ResidencySearch:
     works: Sequence[Work]
     npu: Npu
     uses: dict[str, BufferUse]
-    _known: dict[tuple[int, Residency, bool], Candidates] = field(default_factory=dict)
+    _known: dict[Hashable, Candidates] = field(default_factory=dict)
 
     def choose(self, share: float = 1.0) -> set[str]:
         """The buffers to keep, when operators get `share` of what these leave of the SRAM."""
@@ -123,20 +123,14 @@ class ResidencySearch:
             residency = self.residency(index, staying)
             budget = self.budget(index, staying) * share
             if all(
-                not 0 < self._candidates(index, residency, thorough).least_bytes <= budget
-                and not self._needs_nothing(index, residency, thorough, budget)
+                self._candidates(index, residency, thorough).best(int(budget)) is None
                 for thorough in (False, True)
             ):
                 return index
         return None
 
-    def _needs_nothing(
-        self, index: int, residency: Residency, thorough: bool, budget: float
-    ) -> bool:
-        return self._candidates(index, residency, thorough).best(int(budget)) is not None
-
     def _candidates(self, index: int, residency: Residency, thorough: bool) -> Candidates:
-        key = (index, residency, thorough)
+        key = (self.works[index].signature, residency, thorough)
         if key not in self._known:
             self._known[key] = find_candidates(self.works[index], self.npu, residency, thorough)
         return self._known[key]

@@ -53,7 +53,7 @@ def pack_sram(
     for ahead, share in _AMBITIONS:
         packing = _Packing(alignment, int(npu.sram_bytes * share), len(tilings))
         packing.add_buffers(kept)
-        packing.add_rings(works, tilings)
+        packing.add_rings(works, tilings, constants)
         packing.make_images(constants)
         packing.join_images(worthwhile_bytes(npu))
         packing.load_ahead(ahead)
@@ -66,14 +66,24 @@ def pack_sram(
 
 @dataclass
 class _Constants:
-    """Constants of operators first..last, alive from `alive`: an image, or rings of one's own."""
+    """Constants of some operators, alive from step `alive`: an image, or rings of their own."""
 
-    first: int
-    last: int
+    steps: set[int]
     alive: int
-    rings: dict[str, int] = field(default_factory=dict)  # name: bytes
+    rings: dict[str, tuple[int, int]] = field(default_factory=dict)  # name: (step, bytes)
     offset: int = 0
     nbytes: int = 0  # of the image; 0 while rings are used
+
+    @property
+    def first(self) -> int:
+        return min(self.steps)
+
+    @property
+    def last(self) -> int:
+        return max(self.steps)
+
+    def is_alive(self, step: int) -> bool:
+        return self.alive <= step <= self.last
 
 
 class _Packing:
@@ -92,8 +102,9 @@ class _Packing:
             if part.nbytes:
                 buffers.append(Buffer(f"{part.first}/image", part.nbytes, part.alive, part.last))
             else:
-                for name, nbytes in part.rings.items():
-                    buffers.append(Buffer(f"{part.first}/{name}", nbytes, part.alive, part.last))
+                early = part.first - part.alive
+                for name, (step, nbytes) in part.rings.items():
+                    buffers.append(Buffer(name, nbytes, step - early, step))
         return buffers
 
     def images(self, offsets: dict[str, int]) -> dict[int, Image]:
@@ -102,51 +113,70 @@ class _Packing:
             step: Image(part.offset, part.nbytes, offsets[f"{part.first}/image"])
             for part in self.constants
             if part.nbytes
-            for step in range(part.first, part.last + 1)
+            for step in part.steps
         }
 
     def add_buffers(self, kept: Sequence[BufferUse]) -> None:
         for use in kept:
             assert use.layout is not None
             self.fixed.append(Buffer(use.name, use.layout.nbytes, use.first, use.last))
-            self._occupy(use.layout.nbytes, use.first, use.last)
+            for step in range(use.first, use.last + 1):
+                self.live[step] += self._size(use.layout.nbytes)
 
-    def add_rings(self, works: Sequence[Work], tilings: Sequence[Tiling]) -> None:
+    def add_rings(
+        self,
+        works: Sequence[Work],
+        tilings: Sequence[Tiling],
+        constants: Sequence[tuple[int, int]],
+    ) -> None:
+        """The rings of every operator; operators with the same constants share what becomes one."""
+        parts: dict[int, _Constants] = {}
         for step, (work, tiling) in enumerate(zip(works, tilings, strict=True)):
-            part = _Constants(step, step, step)
+            offset, _ = constants[step]
             for name, (size, slots) in tiling.rings.items():
-                is_constant = name == "tables" or (name == "weights" and not work.streamed_weights)
-                if is_constant and size:
-                    part.rings[name] = size * slots
-                elif size:
+                if not size:
+                    continue
+                self.live[step] += self._size(size * slots)
+                if name == "tables" or (name == "weights" and not work.streamed_weights):
+                    part = parts.setdefault(offset, _Constants({step}, step, offset=offset))
+                    part.steps.add(step)
+                    part.rings[f"{step}/{name}"] = step, size * slots
+                else:
                     self.fixed.append(Buffer(f"{step}/{name}", size * slots, step, step))
-                if size:
-                    self._occupy(size * slots, step, step)
-            if part.rings:
-                self.constants.append(part)
+        self.constants = list(parts.values())
 
     def make_images(self, constants: Sequence[tuple[int, int]]) -> None:
         """All constants of an operator at once, where its own time has room for them."""
         for part in self.constants:
-            offset, nbytes = constants[part.first]
-            more = self._size(nbytes) - self._ring_bytes(part)
-            if self.live[part.first] + more <= self.room or more <= 0:
-                part.offset, part.nbytes = offset, nbytes
-                self.live[part.first] += more
+            nbytes = constants[part.first][1]
+            more = {step: self._size(nbytes) for step in range(part.first, part.last + 1)}
+            for step, ring_bytes in part.rings.values():
+                more[step] -= self._size(ring_bytes)
+            if all(self.live[step] + extra <= self.room for step, extra in more.items()):
+                self._grow(more)
+                part.nbytes = nbytes
 
     def join_images(self, enough: int) -> None:
         """Join images of neighbours until one transfer of them is worth its latency."""
         joined: list[_Constants] = []
         for part in self.constants:
             before = joined[-1] if joined else None
-            if before is None or not self._joins(before, part, enough):
+            if not before or not 0 < before.nbytes < enough or not 0 < part.nbytes < enough:
                 joined.append(part)
                 continue
-            end = part.offset + part.nbytes
-            self._occupy(-before.nbytes, before.first, before.last)
-            self._occupy(-part.nbytes, part.first, part.last)
-            before.last, before.nbytes = part.last, end - before.offset
-            self._occupy(before.nbytes, before.first, before.last)
+            nbytes = part.offset + part.nbytes - before.offset
+            more = {
+                step: self._size(nbytes)
+                - before.is_alive(step) * self._size(before.nbytes)
+                - part.is_alive(step) * self._size(part.nbytes)
+                for step in range(before.first, max(before.last, part.last) + 1)
+            }
+            if all(self.live[step] + extra <= self.room for step, extra in more.items()):
+                self._grow(more)
+                before.steps |= part.steps
+                before.nbytes = nbytes
+            else:
+                joined.append(part)
         self.constants = joined
 
     def load_ahead(self, farthest: int) -> None:
@@ -154,33 +184,17 @@ class _Packing:
         for distance in range(1, farthest + 1):
             for part in self.constants:
                 step = part.alive - 1
-                nbytes = self._size(part.nbytes) or self._ring_bytes(part)
+                rings = sum(self._size(nbytes) for _, nbytes in part.rings.values())
+                nbytes = self._size(part.nbytes) or rings
                 in_turn = part.first - part.alive == distance - 1
+                in_turn &= part.nbytes > 0 or len(part.steps) == 1
                 if in_turn and step >= 0 and self.live[step] + nbytes <= self.room:
                     part.alive = step
                     self.live[step] += nbytes
 
-    def _joins(self, before: _Constants, part: _Constants, enough: int) -> bool:
-        """Both are images, small, and all of them fits while any of their operators runs."""
-        if not before.nbytes or not part.nbytes or before.nbytes >= enough:
-            return False
-        whole = self._size(part.offset + part.nbytes - before.offset)
-        if part.nbytes >= enough:
-            return False
-        own = dict.fromkeys(range(before.first, before.last + 1), before.nbytes)
-        own[part.first] = part.nbytes
-        return all(
-            self.live[step] - self._size(own.get(step, 0)) + whole <= self.room
-            for step in range(before.first, part.last + 1)
-        )
-
-    def _occupy(self, nbytes: int, first: int, last: int) -> None:
-        sign = -1 if nbytes < 0 else 1
-        for step in range(first, last + 1):
-            self.live[step] += sign * self._size(abs(nbytes))
-
-    def _ring_bytes(self, part: _Constants) -> int:
-        return sum(self._size(nbytes) for nbytes in part.rings.values())
+    def _grow(self, more: dict[int, int]) -> None:
+        for step, extra in more.items():
+            self.live[step] += extra
 
     def _size(self, nbytes: int) -> int:
         return round_up(nbytes, self.alignment)

@@ -6,6 +6,7 @@ matmul) also splits its reduction over input channels into passes that accumulat
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import gcd
 
@@ -83,6 +84,17 @@ class Work:
     reduction_grain: int
     multiply: Multiply | None = None
     table_bytes: int = 0  # a 256-entry look-up table
+
+    @property
+    def signature(self) -> Hashable:
+        """All that prices depend on: works of one signature have the same candidates."""
+        operator = self.operator
+        tensors = (self.output, *(operand.tensor for operand in self.operands))
+        extents = tuple((t.height, t.width, t.channels, t.pitch_y, t.pitch_x) for t in tensors)
+        windows = tuple((o.rows, o.columns, o.broadcasts) for o in self.operands)
+        kernel = operator.kernel if isinstance(operator, Pool2d) else None
+        grains = (self.grain, self.reduction_grain, self.table_bytes)
+        return type(operator), extents, windows, kernel, grains, self.multiply
 
     @property
     def streamed_weights(self) -> Tensor | None:
