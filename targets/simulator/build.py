@@ -28,13 +28,19 @@ _PLAIN_FLAGS = tuple(flag for flag in _FLAGS if flag != "-march=native")
 def simulator_library() -> ctypes.CDLL:
     """The simulator, compiled if the cache has none of these sources, flags and machine.
 
-    Raises TilewrightError when there is no C compiler or it fails.
+    Raises TilewrightError when there is no C compiler, it fails, or the cache cannot be written.
     """
     path = _cache_folder() / f"simulator-{_fingerprint()}.so"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _compile(path)
-    return ctypes.CDLL(str(path))
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _compile(path)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise TilewrightError(
+            f"simulator: {path.parent} holds compiled code and cannot be used "
+            f"({error.strerror or error}); set XDG_CACHE_HOME to a writeable folder"
+        ) from None
 
 
 def _cache_folder() -> Path:
