@@ -11,6 +11,7 @@ in float is left as it was, and the reason is recorded under its nodes' names (p
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Container
 
@@ -18,7 +19,7 @@ from tvm import relax
 
 from tilewright.passes.base import function_pass
 from tilewright.passes.canonicalise import clip_bounds, joined_bounds
-from tilewright.passes.constants import array_of, has_static_shape, op_name
+from tilewright.passes.constants import array_of, dtype_of, has_static_shape, op_name
 from tilewright.passes.names import joined_names, onnx_nodes_of
 from tilewright.passes.reasons import with_reasons
 from tilewright.passes.recognition.elementwise import (
@@ -32,7 +33,7 @@ from tilewright.passes.recognition.movement import (
     moved_on_int8,
     recognise_movement,
 )
-from tilewright.passes.recognition.pooling import recognise_average
+from tilewright.passes.recognition.pooling import max_pool, recognise_average
 from tilewright.passes.recognition.tables import recognise_table, rescaled
 from tilewright.passes.recognition.terms import (
     QUANTIZED_DTYPES,
@@ -56,6 +57,8 @@ def recognise_quantized(function: relax.Function) -> relax.Function:
         moved = moved_on_int8(expr, rewriter)
         if moved is not None:
             return moved
+        if op_name(expr) == "relax.nn.max_pool2d" and dtype_of(expr) in QUANTIZED_DTYPES:
+            return _max_pool(expr)
         if op_name(expr) != "relax.quantize" or array_of(expr.args[0]) is not None:
             return None
         source = expr.args[0]
@@ -68,6 +71,13 @@ def recognise_quantized(function: relax.Function) -> relax.Function:
 
     rewritten = rewriter.run(rewrite)
     return with_reasons(rewritten, {**_unquantised(rewritten), **reasons})
+
+
+def _max_pool(call: relax.Call) -> relax.Expr | None:
+    """A max pool that is int8 already."""
+    with contextlib.suppress(Declined):
+        return max_pool(call, call.args[0])
+    return None
 
 
 def recognise(source: relax.Expr, goal: Goal, rewriter: Rewriter) -> relax.Expr:

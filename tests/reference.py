@@ -58,6 +58,12 @@ def requantize(
     return quantize(np.clip(real, np.float32(bounds[0]), np.float32(bounds[1])), to)
 
 
+def requantize_once(accumulator: Array, multiplier: Array, to: Quantization) -> Array:
+    """QLinear*: one float32 factor, float32(float32(x scale * w scale) / y scale)."""
+    steps = accumulator.astype(np.int32).astype(np.float32) * multiplier.astype(np.float32)
+    return to.saturated(np.rint(steps) + to.zero)
+
+
 def windows(x: Array, kernel: tuple[int, int], strides: Any, dilations: Any) -> Array:
     """Every window of an already padded NCHW image: [N, C, rows, columns, kh, kw]."""
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]

@@ -73,7 +73,6 @@ def _conv2d(call: relax.Call, arguments: list[Array]) -> Array:
     channels_last = call.attrs["data_layout"] == "NHWC"
     if channels_last:
         x, weight = x.transpose(TO_NCHW), weight.transpose(3, 2, 0, 1)
-    assert call.attrs["requantize"] == "two_step"
     sums = reference.convolution_sum(
         x,
         int(call.attrs["input_zero"]),
@@ -86,8 +85,14 @@ def _conv2d(call: relax.Call, arguments: list[Array]) -> Array:
     )
     to = _quantization(call, "output", call.attrs["out_dtype"])
     sums = sums + bias.reshape(-1, 1, 1)
-    result = reference.requantize(sums, multiplier.reshape(-1, 1, 1), to, reference.UNBOUNDED)
+    result = _requantized(call, sums, multiplier.reshape(-1, 1, 1), to)
     return _limited(call, result.transpose(TO_NHWC) if channels_last else result)
+
+
+def _requantized(call: relax.Call, sums: Array, multiplier: Array, to: Quantization) -> Array:
+    if call.attrs["requantize"] == "premultiplied":
+        return reference.requantize_once(sums, multiplier, to)
+    return reference.requantize(sums, multiplier, to, reference.UNBOUNDED)
 
 
 def _dense(call: relax.Call, arguments: list[Array]) -> Array:
@@ -95,7 +100,7 @@ def _dense(call: relax.Call, arguments: list[Array]) -> Array:
     x_zero, w_zero = int(call.attrs["input_zero"]), int(call.attrs["weight_zero"])
     sums = (x.astype(np.int64) - x_zero) @ (weight.astype(np.int64) - w_zero) + bias
     to = _quantization(call, "output", call.attrs["out_dtype"])
-    return _limited(call, reference.requantize(sums, multiplier, to, reference.UNBOUNDED))
+    return _limited(call, _requantized(call, sums, multiplier, to))
 
 
 def _matmul(call: relax.Call, arguments: list[Array]) -> Array:
@@ -104,7 +109,7 @@ def _matmul(call: relax.Call, arguments: list[Array]) -> Array:
     sums = (a.astype(np.int64) - a_zero) @ (b.astype(np.int64) - b_zero)
     to = _quantization(call, "output", call.attrs["out_dtype"])
     multiplier = np.asarray(call.attrs["multiplier"], np.float32)
-    return _limited(call, reference.requantize(sums, multiplier, to, reference.UNBOUNDED))
+    return _limited(call, _requantized(call, sums, multiplier, to))
 
 
 def _binary(operation: Callable[[Array, Array], Array]) -> Callable[[relax.Call, Any], Array]:

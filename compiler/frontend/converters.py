@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from tilewright.compiler.frontend.qlinear import QLINEAR
 from tilewright.passes.constants import array_of, has_static_shape, scalar_of, shape_of
 
 Attributes = dict[str, Any]
@@ -48,4 +49,4 @@ def _pad_axes(inputs: list[relax.Expr | None], rank: int) -> list[int] | None:
     return None if axes is None else [int(axis) % rank for axis in axes]
 
 
-CONVERTERS: dict[str, Converter] = {"Pad": _pad}
+CONVERTERS: dict[str, Converter] = {"Pad": _pad, **QLINEAR}

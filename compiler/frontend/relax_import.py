@@ -24,7 +24,7 @@ from tilewright.targets.errors import ModelError
 
 # The importer looks operators up by name alone; in these it means the contributed operator.
 CONTRIBUTED = frozenset(
-    {"BiasGelu", "FastGelu", "Gelu", "EmbedLayerNormalization", "SkipLayerNormalization"}
+    {"BiasGelu", "FastGelu", "Gelu", "EmbedLayerNormalization", "SkipLayerNormalization", "QGemm"}
 )
 
 
@@ -40,6 +40,9 @@ def import_to_relax(model: onnx.ModelProto) -> tvm.IRModule:
         warnings.simplefilter("ignore")
         try:
             module = importer.from_onnx(model.graph, opset_of(model))
+        except ModelError:
+            importer.abandon()
+            raise
         except Exception as error:  # the importer raises whatever its converters ran into
             importer.abandon()
             raise ModelError(importer.refusal(error)) from None
@@ -50,7 +53,7 @@ def import_to_relax(model: onnx.ModelProto) -> tvm.IRModule:
 
 def importable_operators() -> frozenset[str]:
     """The standard operators that can be imported."""
-    return frozenset({*_get_convert_map(), "If"})
+    return frozenset({*_get_convert_map(), *CONVERTERS, "If"})
 
 
 def _refuse_unknown_operators(graph: onnx.GraphProto) -> None:
@@ -108,6 +111,9 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
         with contextlib.suppress(Exception):
             while True:
                 self.bb._end_block()
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Done before, by `_refuse_unknown_operators`, which knows our own converters too."""
 
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int

@@ -199,8 +199,8 @@ def _explicit_pads(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     mode = given.pop("auto_pad", b"NOTSET")
     image = graph.shapes.get(node.input[0])
     kernel = given.get("kernel_shape")
-    if node.op_type == "Conv" and kernel is None:
-        weight = graph.shapes.get(node.input[1])
+    if kernel is None:
+        weight = graph.shapes.get(node.input[3 if node.op_type == "QLinearConv" else 1])
         kernel = None if weight is None else weight[2:]
     if mode not in (b"SAME_UPPER", b"SAME_LOWER") or image is None or kernel is None:
         return None
@@ -233,6 +233,7 @@ REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
     "MaxPool": _explicit_pads,
     "Min": _extremum,
     "OneHot": _one_hot,
+    "QLinearConv": _explicit_pads,
     "ReduceMax": _reduced_extremum,
     "ReduceMin": _reduced_extremum,
     "Resize": _resize,
