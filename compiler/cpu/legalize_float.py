@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import tvm
 from tvm import relax, te
 
@@ -16,6 +14,7 @@ from tilewright.compiler.cpu.operands import (
     layout_order,
     pack,
     permuted,
+    product_shape,
 )
 from tilewright.compiler.cpu.packed_convolution import Operand, pack_convolution
 from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
@@ -103,7 +102,7 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> rel
     a, b = call.args
     dtype = dtype_of(call)
     if len(shape_of(b)) == 2 and len(shape_of(a)) >= 2 and array_of(b) is not None:
-        packed, packing = pack(b, math.prod(shape_of(a)[:-1]), 1, cpu)
+        packed, packing = pack(b, product_shape(a, b), 1, cpu)
 
         def dense(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             return product(x, w, packing, dtype)

@@ -23,6 +23,7 @@ from tilewright.compiler.cpu.operands import (
     layout_order,
     pack,
     permuted,
+    product_shape,
 )
 from tilewright.compiler.cpu.packed_convolution import Operand, pack_convolution
 from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
@@ -166,7 +167,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> rela
     *leading, depth = shape_of(x)
     packed, packing = pack(
         weight,
-        math.prod(leading),
+        product_shape(x, weight),
         1,
         cpu,
         _centred_weight(int(attributes["weight_zero"])),

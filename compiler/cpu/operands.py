@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from tilewright.schedules.cpu.computations import Packing, RightSide, Unpacked
 from tilewright.schedules.cpu.facts import CpuFacts
 from tilewright.schedules.cpu.packing import pack_panels
 from tilewright.schedules.cpu.pair_product import INTRINSICS
-from tilewright.schedules.cpu.tile import choose_tile
+from tilewright.schedules.cpu.tile import ProductShape, choose_tile
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 Array = NDArray[Any]
@@ -75,15 +76,21 @@ def layout_order(layout: str, wanted: str) -> list[int]:
     return [layout.index(axis) for axis in wanted]
 
 
+def product_shape(x: relax.Expr, weight: relax.Expr) -> ProductShape:
+    """x [..., K] times weight [K, columns]."""
+    depth, columns = shape_of(weight)
+    return ProductShape(columns, depth, prod(shape_of(x)[:-1]))
+
+
 def pack(
     weight: relax.Expr,
-    rows: int,
+    shape: ProductShape,
     groups: int,
     cpu: CpuFacts,
     prepare: Callable[[Array], Array] = lambda values: values,
     wants_pairs: bool = False,
 ) -> tuple[relax.Expr, RightSide]:
-    """`weight` [reduced..., K, columns] packed for the tile that suits `rows` output rows.
+    """`weight` [reduced..., K, columns] packed for the tile that suits `shape`.
 
     A constant is mapped by `prepare` and packed at compile time; what is computed at run time
     stays as it is. Pairs are used where they are wanted and the CPU multiplies them.
@@ -92,7 +99,7 @@ def pack(
     array = array_of(weight)
     if array is None:
         return weight, Unpacked(columns, groups)
-    tile = choose_tile(rows, columns // groups, cpu)
+    tile = choose_tile(shape, cpu)
     pairs = wants_pairs and cpu.multiplies_pairs and tile.lanes in INTRINSICS
     packed = pack_panels(prepare(array), groups, tile, pairs)
     return constant(packed), Packing(tile, columns, groups, pairs)

@@ -28,6 +28,7 @@ from tilewright.schedules.cpu.computations import (
 )
 from tilewright.schedules.cpu.facts import CpuFacts
 from tilewright.schedules.cpu.terms import Expr
+from tilewright.schedules.cpu.tile import ProductShape
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,16 @@ def pack_convolution(
     x, weight = operands
     batch, height, width, channels = shape_of(x)
     size = window.output(height, width)
-    rows = batch * math.prod(size)
     as_run = groups == 1 and window.dilations[1] == 1 and array_of(weight) is not None
     depth = channels // groups
+    shape = _product_shape(window, (batch, *size), depth, shape_of(weight)[-1] // groups)
 
     def prepare(values: Array) -> Array:
         values = operand.weight(values)
         return values.reshape(values.shape[0], -1, values.shape[-1]) if as_run else values
 
     wants_pairs = operand.dtype == "int16" and (as_run or depth % 2 == 0)
-    packed, packing = pack(weight, rows, groups, cpu, prepare, wants_pairs)
+    packed, packing = pack(weight, shape, groups, cpu, prepare, wants_pairs)
     run = window.kernel[1] * depth
     if packing.pairs:
         run += run % 2
@@ -87,6 +88,17 @@ def pack_convolution(
         return convolution(image, w, window, packing, operand.sums)
 
     return PackedConvolution(x, packed, accumulate)
+
+
+def _product_shape(
+    window: Window, output: tuple[int, int, int], depth: int, columns: int
+) -> ProductShape:
+    """The convolution as a product: a line of the output is a band, unless all follow evenly."""
+    batch, height, width = output
+    steps = math.prod(window.kernel) * depth
+    if math.prod(window.kernel) == 1 and window.strides == (1, 1) and not any(window.pads):
+        return ProductShape(columns, steps, batch * height * width)
+    return ProductShape(columns, steps, width, batch * height)
 
 
 def _with_room_for_runs(window: Window, width: int, columns: int, taps: int) -> Window:

@@ -56,6 +56,7 @@ class Packing:
     def attributes(self) -> dict[str, int]:
         return {
             "packed": 1,
+            "crosses": int(self.tile.crosses),
             "pairs": int(self.pairs),
             "groups": self.groups,
             "tile_rows": self.tile.rows,

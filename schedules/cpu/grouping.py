@@ -153,18 +153,56 @@ def flattened(nest: Nest) -> Nest:
         )
         for load in loads(nest.value)
     )
-    if not in_place or _depends_on_place(nest):
+    if not in_place or _depends_on_place(nest, nest.spatial):
         return nest
-    *leading, last = nest.spatial
-    ones = [Axis(axis.variable, 1) for axis in leading]
-    return replace(nest, spatial=(*ones, Axis(last.variable, prod(nest.shape))))
+    return _with_extents(nest, [*[1] * (len(nest.spatial) - 1), prod(nest.shape)])
 
 
-def _depends_on_place(nest: Nest) -> bool:
-    """Whether the value depends on where it is, other than through what it loads."""
+def with_flat_rows(nest: Nest, epilogue: Nest | None) -> tuple[Nest, Nest | None]:
+    """Both with their row axes as one, where all rows follow each other evenly in every buffer.
+
+    The rows' numbers then go into the last row axis, beyond its extent; the other indices are 0.
+    """
+    group = [nest, *([epilogue] if epilogue else [])]
+    rows = len(nest.spatial) - 1
+    even = rows > 1 and "outer_axes" not in nest.annotations
+    even = even and int(nest.annotations.get("crosses", 1)) == 1
+    if not even or not all(_has_even_rows(one, rows) for one in group):
+        return nest, epilogue
+    total = prod(nest.shape[:-1])
+    flat = [_with_extents(one, [*[1] * (rows - 1), total, one.shape[-1]]) for one in group]
+    return flat[0], flat[1] if epilogue else None
+
+
+def _has_even_rows(nest: Nest, rows: int) -> bool:
+    """Whether each load reads a buffer of these rows in place, or depends on no row at all."""
+    axes = nest.spatial[:rows]
+    variables = [axis.variable for axis in axes]
+
+    def is_even(load: tvm.ir.TensorLoad) -> bool:
+        indices = list(load.indices)
+        if not any(_uses(index, variables) for index in indices):
+            return True
+        shape = [int(extent) for extent in load.source.shape]
+        return (
+            shape[:rows] == [axis.extent for axis in axes]
+            and all(map(_is_at, indices[:rows], axes))
+            and not any(_uses(index, variables) for index in indices[rows:])
+        )
+
+    return all(is_even(load) for load in loads(nest.value)) and not _depends_on_place(nest, axes)
+
+
+def _with_extents(nest: Nest, extents: Sequence[int]) -> Nest:
+    axes = zip(nest.spatial, extents, strict=True)
+    return replace(nest, spatial=tuple(Axis(axis.variable, extent) for axis, extent in axes))
+
+
+def _depends_on_place(nest: Nest, axes: Sequence[Axis]) -> bool:
+    """Whether the value depends on `axes` other than through what it loads."""
     blind = tvm_ffi.structural_map(
         nest.value,
         (tvm.ir.TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype))),
         order="post",
     )
-    return _uses(blind, [axis.variable for axis in nest.spatial])
+    return _uses(blind, [axis.variable for axis in axes])

@@ -23,11 +23,12 @@ from tilewright.schedules.cpu.grouping import (
     flattened,
     outputs_of,
     row_run,
+    with_flat_rows,
 )
 from tilewright.schedules.cpu.inline import inline_blocks
 from tilewright.schedules.cpu.nests import REDUCED, Nest, Opaque, parse, read, written
 from tilewright.schedules.cpu.row_program import RowProgram
-from tilewright.schedules.cpu.tile import Tile, choose_tile, choose_window
+from tilewright.schedules.cpu.tile import ProductShape, Tile, choose_tile, choose_window
 from tilewright.schedules.cpu.tile_columns import ColumnTile
 
 
@@ -76,16 +77,19 @@ def _next_kernel(
 
 
 def _columns(nest: Nest, epilogue: Nest | None, cpu: CpuFacts) -> tirx.Stmt:
-    nest = flattened(nest)
+    nest, epilogue = with_flat_rows(flattened(nest), epilogue)
     outer = int(nest.annotations.get("outer_axes", 0))
     rows = prod(axis.extent for axis in nest.spatial[outer:-1])
     columns = nest.spatial[-1].extent
     bits = _widest_bits([nest, epilogue] if epilogue else [nest])
     if "tile_rows" in nest.annotations:
-        sizes = (nest.annotations[f"tile_{name}"] for name in ("rows", "columns", "lanes"))
-        tile = Tile(*(int(size) for size in sizes))
+        rows, columns, lanes = (
+            int(nest.annotations[f"tile_{name}"]) for name in ("rows", "columns", "lanes")
+        )
+        tile = Tile(rows, columns, lanes)
     elif int(nest.annotations.get("product", 0)):
-        tile = choose_tile(rows, columns, cpu, bits)
+        depth = prod(axis.extent for axis in nest.reduced)
+        tile = choose_tile(ProductShape(columns, depth, rows), cpu, bits)
     else:
         tile = choose_window(rows, columns, cpu, bits)
     return ColumnTile(nest, epilogue, tile).statement()

@@ -1,50 +1,72 @@
 """The size of a register tile, by a small model instead of a search.
 
-A tile holds rows x columns accumulators; one step of the reduction loads `columns / lanes` vectors
-of the right side, broadcasts `rows` values of the left side and does rows * columns / lanes
-multiply-adds. Time of a step, in cycles, with two multiply-add and two load ports:
-    max(vectors * rows, rows + vectors, 4 * 2) / 2 + vectors / 2
-The 8: the accumulators must outnumber the latency. The last term: the right side streams from the
-second-level cache at half a vector a cycle more. So tiles grow tall until the registers are full,
-unless rows or columns would be wasted at the edges.
+A tile holds rows x vectors accumulators. One step of the reduction loads the vectors of the right
+side, broadcasts a value a row of the left side and multiplies and adds rows * vectors times. With
+two multiply-add and two load ports a step takes, in cycles,
+    max(rows * vectors, loads, 2 * 4) / 2 + vectors / 2
+The 4: accumulators must outnumber the latency of an addition. The last term: the right side
+streams from the second-level cache. loads is rows + vectors, and a row more for each where a tile
+crosses bands (lines of an image): rows are then at no fixed distance and their addresses do not
+stay in registers. A tile also pays for its addresses and for writing back. So tiles grow tall
+until the registers are full, unless rows or columns would be wasted at the edges.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
 from tilewright.schedules.cpu.facts import CpuFacts
 
+ROW_SETUP, TILE_SETUP = 8, 20  # cycles to find a row's address, to begin a tile
+
 
 @dataclass(frozen=True)
 class Tile:
+    """`crosses`: whether a tile may hold rows of several bands."""
+
     rows: int
     columns: int
     lanes: int
+    crosses: bool = True
 
     @property
     def vectors(self) -> int:
         return self.columns // self.lanes
 
 
-def choose_tile(rows: int, columns: int, cpu: CpuFacts, dtype_bits: int = 32) -> Tile:
-    """The fastest tile by the model for a product with `rows` x `columns` results."""
-    widest = cpu.lanes(dtype_bits)
-    best: tuple[float, int, Tile] | None = None
-    for lanes in _lane_choices(widest, columns):
-        for vectors in range(1, max(columns // lanes, 1) + 1):
-            for height in range(1, min(rows, cpu.vector_registers) + 1):
-                if vectors * height + vectors + 1 > cpu.vector_registers:
-                    break
-                step = (max(vectors * height, vectors + height, 8) + vectors) / 2
-                tiles = ceil(rows / height) * ceil(columns / (lanes * vectors))
-                tile = Tile(height, lanes * vectors, lanes)
-                key = (tiles * step, -tile.columns, tile)
-                if best is None or key[:2] < best[:2]:
-                    best = key
-    assert best is not None
-    return best[2]
+@dataclass(frozen=True)
+class ProductShape:
+    """bands * length rows, `columns` results each, over a reduction of `depth`.
+
+    Rows of a band lie at a fixed distance from each other, bands do not follow each other evenly.
+    """
+
+    columns: int
+    depth: int
+    length: int
+    bands: int = 1
+
+
+def choose_tile(shape: ProductShape, cpu: CpuFacts, dtype_bits: int = 32) -> Tile:
+    """The fastest tile by the model; of equal ones the widest."""
+    candidates = _candidates(shape, cpu, dtype_bits)
+    return min(candidates, key=lambda tile: (modelled_cycles(shape, tile), -tile.columns))
+
+
+def modelled_cycles(shape: ProductShape, tile: Tile) -> float:
+    """Cycles of the whole product on one core; see the top of this file."""
+    rows, vectors = tile.rows, tile.vectors
+    if tile.crosses:
+        tiles = ceil(shape.bands * shape.length / rows)
+    else:
+        tiles = shape.bands * ceil(shape.length / rows)
+    scattered = tile.crosses and shape.bands > 1
+    loads = rows + vectors + (rows if scattered else 0)
+    step = (max(rows * vectors, loads, 8) + vectors) / 2
+    setup = TILE_SETUP + (ROW_SETUP * rows if scattered else 0) + 2 * rows * vectors
+    return tiles * ceil(shape.columns / tile.columns) * (shape.depth * step + setup)
 
 
 def choose_window(rows: int, columns: int, cpu: CpuFacts, dtype_bits: int = 32) -> Tile:
@@ -53,6 +75,18 @@ def choose_window(rows: int, columns: int, cpu: CpuFacts, dtype_bits: int = 32) 
     vectors = min(max(columns // lanes, 1), 4)
     height = min(rows, max(cpu.vector_registers // (4 * vectors), 1))
     return Tile(height, lanes * vectors, lanes)
+
+
+def _candidates(shape: ProductShape, cpu: CpuFacts, dtype_bits: int) -> Iterator[Tile]:
+    for lanes in _lane_choices(cpu.lanes(dtype_bits), shape.columns):
+        for vectors in range(1, max(shape.columns // lanes, 1) + 1):
+            fitting = (cpu.vector_registers - 1 - vectors) // vectors
+            if fitting < 1 and vectors > 1:
+                break
+            for crosses in (True, False) if shape.bands > 1 else (True,):
+                most = shape.bands * shape.length if crosses else shape.length
+                for rows in range(1, max(min(most, fitting), 1) + 1):
+                    yield Tile(rows, lanes * vectors, lanes, crosses)
 
 
 def _lane_choices(widest: int, columns: int) -> list[int]:

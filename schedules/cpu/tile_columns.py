@@ -12,6 +12,7 @@ code; a kernel's output must therefore not share memory with its inputs.
 Annotations of a nest that say more than its expression does:
     packed        the last load of the update is [panel, reduced..., column in panel]
     groups        panels never cross a group of columns
+    crosses       0: a tile stays in one line of the last row axis
     outer_axes    leading axes that a tile never crosses, since the right side depends on them
     neutral_padding  where the update's if_then_else is false, the update changes nothing
 """
@@ -63,7 +64,9 @@ class ColumnTile:
         self.nest, self.epilogue, self.tile = nest, epilogue, tile
         self.index = str(nest.spatial[-1].variable.ty.dtype)
         self.groups = int(nest.annotations.get("groups", 1))
-        self.outer = nest.spatial[: int(nest.annotations.get("outer_axes", 0))]
+        crosses = int(nest.annotations.get("crosses", 1))
+        outer = int(nest.annotations.get("outer_axes", 0)) if crosses else len(nest.spatial) - 2
+        self.outer = nest.spatial[:outer]
         self.row_axes = nest.spatial[len(self.outer) : -1]
         self.height = prod(axis.extent for axis in self.row_axes)
         self.width = nest.spatial[-1].extent // self.groups
