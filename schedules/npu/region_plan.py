@@ -62,14 +62,18 @@ class OperatorPlan:
 class RegionPlan:
     """`constants` are placed by the caller; `spilled` needs places in the arena.
 
-    `sram_live`: bytes of the SRAM taken at each operator.
+    `operators` are the steps in the order they run, and `owners` the operator of the region each
+    is a part of; `region` is the one of the steps. `lives` are the first and last operator while
+    which a buffer is in use, and `sram_live` the bytes of the SRAM taken at each operator.
     """
 
     region: Region
     npu: Npu
     operators: tuple[OperatorPlan, ...]
+    owners: tuple[int, ...]
     residents: Mapping[str, Resident]
     constants: bytes
     spilled: tuple[SpilledBuffer, ...]
+    lives: Mapping[str, tuple[int, int]]
     sram_bytes: int
     sram_live: tuple[int, ...]

@@ -96,6 +96,18 @@ class ResidencySearch:
                 return found
         return choose_tiling(self.works[index], self.npu, residency, budget)
 
+    def tiling_like(
+        self, index: int, staying: set[str], share: float, like: Tiling
+    ) -> tuple[Tiling, float] | None:
+        """The best tiling that cuts channels and reduction as `like` does, if one fits."""
+        residency = self.residency(index, staying)
+        budget = int(self.budget(index, staying) * share)
+        for thorough in (False, True):
+            found = self._candidates(index, residency, thorough).best(budget, like)
+            if found:
+                return found
+        return None
+
     def residency(self, index: int, staying: set[str]) -> Residency:
         work = self.works[index]
         output = self.uses[work.output.buffer]

@@ -9,28 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.schedules.npu.constants import Constants, pack_constants
+from tilewright.schedules.npu.chains import choose_chains
 from tilewright.schedules.npu.emit_multiply import emit_multiply
 from tilewright.schedules.npu.emit_vector import vector_emission
 from tilewright.schedules.npu.emitter import Emitter
-from tilewright.schedules.npu.geometry import round_up
-from tilewright.schedules.npu.region_plan import (
-    OperatorPlan,
-    RegionPlan,
-    Resident,
-    SpilledBuffer,
-)
-from tilewright.schedules.npu.residency import ResidencySearch, find_uses
-from tilewright.schedules.npu.sram import pack_sram
-from tilewright.schedules.npu.waits import order_stream
-from tilewright.schedules.npu.work import describe
+from tilewright.schedules.npu.planning import plan_steps
+from tilewright.schedules.npu.region_plan import RegionPlan
+from tilewright.schedules.npu.waits import expected_starts, find_conflicts, order_stream
 from tilewright.targets import isa, timing
 from tilewright.targets.description import Npu
-from tilewright.targets.errors import MemoryLimitError
 from tilewright.targets.operators import Region
-
-# Packing may leave gaps; operators then get these shares of the SRAM that others leave.
-_SHARES = (1.0, 0.97, 0.93, 0.88, 0.8, 0.7, 0.6, 0.5)
 
 
 @dataclass(frozen=True)
@@ -45,64 +33,54 @@ class Emission:
     sram_live: tuple[int, ...]
 
 
-def plan_region(region: Region, npu: Npu) -> RegionPlan:
+def plan_region(region: Region, npu: Npu, depth_first: bool = False) -> RegionPlan:
     """Decide tiles, what stays in the SRAM, SRAM addresses, and lay out the constants.
 
+    With `depth_first`, chains whose intermediates do not fit the SRAM run stripe by stripe where
+    that is expected to be faster; the arena must then be planned with the plan's own `lives`.
     Raises TilewrightError for an operator whose smallest tiles do not fit.
     """
-    works = [describe(operator, npu) for operator in region.operators]
-    uses = find_uses(region, works, npu)
-    search = ResidencySearch(works, npu, uses)
-    for share in _SHARES:
-        staying = search.choose(share)
-        chosen = [search.tiling(index, staying, share) for index in range(len(works))]
-        tilings = [tiling for tiling, _ in chosen]
-        constants = Constants(npu.tables.alignment)
-        blocks, extents = [], []
-        for work, tiling in zip(works, tilings, strict=True):
-            start = len(constants.data)
-            blocks.append(pack_constants(work, tiling, npu, constants))
-            start = round_up(start, constants.alignment)
-            extents.append((start, max(len(constants.data) - start, 0)))
-        kept = [uses[name] for name in uses if name in staying]
-        packed = pack_sram(npu, kept, works, tilings, extents)
-        if packed is not None:
-            break
-    else:
-        raise MemoryLimitError(
-            f"{region.name}: its tiles do not pack into {npu.sram_bytes} bytes of SRAM; "
-            "choose a target with more"
-        )
-    residents = {
-        name: Resident(layout, packed.offsets[name], uses[name].is_input)
-        for name in staying
-        if (layout := uses[name].layout) is not None
-    }
-    operators = tuple(
-        OperatorPlan(
-            work,
-            search.residency(index, staying),
-            tiling,
-            {
-                name: packed.offsets[f"{index}/{name}"]
-                for name in tiling.rings
-                if f"{index}/{name}" in packed.offsets
-            },
-            blocks[index],
-            packed.images.get(index),
-            cycles,
-        )
-        for index, (work, (tiling, cycles)) in enumerate(zip(works, chosen, strict=True))
+    layer_by_layer = plan_steps(region, npu)
+    if not depth_first:
+        return layer_by_layer
+    chains = choose_chains(region, npu, layer_by_layer)
+    if not chains:
+        return layer_by_layer
+    plans = [layer_by_layer, plan_steps(region, npu, chains)]
+    return min(plans, key=expected_cycles)
+
+
+def expected_cycles(region_plan: RegionPlan) -> float:
+    """The makespan by the instructions' own costs, no bank or channel conflicts, no dispatch."""
+    npu = region_plan.npu
+    emitter = _write_program(region_plan, _apart(region_plan), 0)
+    conflicts = find_conflicts(emitter.instructions, npu.channel_alignment)
+    _, end = expected_starts(
+        emitter.instructions, conflicts, lambda one: timing.cost(npu, one).cycles
     )
-    spilled = tuple(
-        SpilledBuffer(use.name, use.nbytes, use.first, use.last)
-        for use in uses.values()
-        if use.name not in staying and not use.is_input and not use.is_output
-    )
-    return RegionPlan(
-        region, npu, operators, residents, bytes(constants.data), spilled,
-        packed.total_bytes, packed.live,
-    )  # fmt: skip
+    return end
+
+
+def _apart(region_plan: RegionPlan) -> dict[str, int]:
+    """Arena offsets one after the other, for when only the order of accesses matters."""
+    offsets, end = {}, 0
+    for name, nbytes in region_plan.region.buffer_bytes.items():
+        offsets[name], end = end, end + nbytes
+    return offsets
+
+
+def _write_program(
+    region_plan: RegionPlan, buffer_offsets: Mapping[str, int], constants_offset: int
+) -> Emitter:
+    """All instructions in program order, without waits."""
+    emitter = Emitter(region_plan, buffer_offsets, constants_offset)
+    for step, owner in zip(region_plan.operators, region_plan.owners, strict=True):
+        emitter.owner = owner
+        if step.work.multiply is not None:
+            emit_multiply(emitter, step)
+        else:
+            vector_emission(step.work.operator)(emitter, step)
+    return emitter
 
 
 def emit(
@@ -110,13 +88,7 @@ def emit(
 ) -> Emission:
     """The stream of a planned region whose DRAM buffers lie at `buffer_offsets` of the arena."""
     npu = region_plan.npu
-    emitter = Emitter(region_plan, buffer_offsets, constants_offset)
-    for index, step in enumerate(region_plan.operators):
-        emitter.owner = index
-        if step.work.multiply is not None:
-            emit_multiply(emitter, step)
-        else:
-            vector_emission(step.work.operator)(emitter, step)
+    emitter = _write_program(region_plan, buffer_offsets, constants_offset)
     instructions, order = order_stream(
         emitter.instructions, npu.channel_alignment, lambda one: timing.cost(npu, one).cycles
     )

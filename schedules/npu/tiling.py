@@ -68,9 +68,15 @@ class Candidates:
         legal = np.isfinite(self.cycles)
         return int(self.sram_bytes[legal].min()) if legal.any() else 0
 
-    def best(self, budget: int) -> tuple[Tiling, float] | None:
-        """The cheapest tiling within `budget` bytes of SRAM and its cycles, if any fits."""
-        cycles = np.where(self.sram_bytes <= budget, self.cycles, np.inf)
+    def best(self, budget: int, like: Tiling | None = None) -> tuple[Tiling, float] | None:
+        """The cheapest tiling within `budget` bytes of SRAM and its cycles, if any fits.
+
+        `like`: only tilings that cut channels and reduction as this one does.
+        """
+        fits = self.sram_bytes <= budget
+        if like is not None:
+            fits &= (self.grid.channels == like.channels) & (self.grid.reduction == like.reduction)
+        cycles = np.where(fits, self.cycles, np.inf)
         if not np.isfinite(cycles).any():
             return None
         near = cycles <= cycles.min() * _NEAR

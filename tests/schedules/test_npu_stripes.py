@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from tests.schedules.evaluate import evaluate
-from tests.schedules.random_regions import Maker
+from tests.schedules.random_regions import Maker, bundled, chain_region, conv_region, tiny_npu
+from tests.schedules.run_region import run_planned
+from tilewright.schedules.npu.attribution import attribute
+from tilewright.schedules.npu.planning import Chain, plan_steps
+from tilewright.schedules.npu.schedule import plan_region
 from tilewright.schedules.npu.stripes import can_stripe, stripe_chain
+from tilewright.targets.description import Npu
 from tilewright.targets.operators import Conv2d, Operator, Pool2d, Region
 
 
@@ -62,3 +67,63 @@ def test_stripes_give_the_same_bytes(seed: int) -> None:
         )
         assert rows <= operator.output.height
         assert not isinstance(operator, Conv2d | Pool2d) or rows > 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_striped_streams_give_numpys_bits(seed: int) -> None:
+    chance = random.Random(seed)
+    region = random_chain(chance)
+    npu = tiny_npu(chance)
+    npu = replace(npu, memory=replace(npu.memory, sram_kib=64))
+    height = region.operators[-1].output.height
+    cuts = (0, *sorted({chance.randint(1, height - 1) for _ in range(3)}), height)
+    planned = plan_steps(region, npu, [Chain(0, len(region.operators), cuts)])
+    _, emission, statistics = run_planned(planned, seed)
+    shares = attribute(statistics, emission, npu)
+    assert len(shares) == len(region.operators)
+    assert sum(share.cycles for share in shares) == statistics.cycles
+
+
+def inverted_bottleneck(npu: Npu) -> Region:
+    """Expand, depthwise, project, whose wide intermediates are larger than the SRAM."""
+    side = 1
+    while side * side * 64 < npu.sram_bytes:
+        side *= 2
+    parts = [
+        conv_region(side, side, 16, 64, kernel=1),
+        conv_region(side, side, 64, 64, kernel=3, groups=64),
+        conv_region(side, side, 64, 16, kernel=1),
+    ]
+    return chain_region(parts)
+
+
+@pytest.mark.parametrize("name", ["mcu-16", "edge-128"])
+def test_wide_intermediates_never_reach_the_dram(name: str) -> None:
+    npu = bundled(name)
+    region = inverted_bottleneck(npu)
+    _, _, layer_by_layer = run_planned(plan_region(region, npu), 0)
+    planned, _, depth_first = run_planned(plan_region(region, npu, depth_first=True), 0)
+    assert planned.spilled == ()
+    assert depth_first.dram_bytes < layer_by_layer.dram_bytes / 3
+    assert depth_first.cycles < layer_by_layer.cycles
+    ends = region.inputs + region.outputs
+    constants = 1.1 * len(planned.constants)
+    assert depth_first.dram_bytes <= constants + 1.3 * sum(region.buffer_bytes[n] for n in ends)
+
+
+def test_weights_are_stored_once_for_all_stripes() -> None:
+    npu = bundled("mcu-16")
+    region = inverted_bottleneck(npu)
+    whole = plan_region(region, npu)
+    striped = plan_region(region, npu, depth_first=True)
+    assert len(striped.operators) > len(whole.operators)
+    assert len(striped.constants) <= 1.3 * len(whole.constants)
+
+
+def test_an_input_lives_as_long_as_its_chain() -> None:
+    """The first operator of a chain still reads rows while the last one already writes."""
+    npu = bundled("mcu-16")
+    region = inverted_bottleneck(npu)
+    planned = plan_region(region, npu, depth_first=True)
+    assert planned.lives[region.inputs[0]] == (0, 2)
+    assert planned.lives[region.outputs[0]] == (0, 2)

@@ -1,0 +1,174 @@
+"""Choose which chains of operators run depth first, and in how high stripes.
+
+Worth it where intermediates would go through the DRAM. By formula, for every chain around such an
+intermediate: the highest stripes that fit what stays of the SRAM, and then the busiest of array,
+vector engine and DRAM against the operators one by one. The best division of the region into chains
+and single operators is a shortest path over the positions between operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.schedules.npu.bounds import operator_work
+from tilewright.schedules.npu.geometry import round_up
+from tilewright.schedules.npu.planning import Chain
+from tilewright.schedules.npu.region_plan import RegionPlan
+from tilewright.schedules.npu.stripes import can_stripe, internal_buffers, row_window
+from tilewright.targets.description import Npu
+from tilewright.targets.operators import Conv2d, Operator, Region
+
+_LONGEST = 16  # operators in a chain
+_HEIGHTS = (48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+_ROOM = 0.85  # of the SRAM: the rest is for what the formulas leave out
+_LEAST_STRIPES = 2
+
+
+def choose_chains(region: Region, npu: Npu, plan: RegionPlan) -> list[Chain]:
+    """The chains that should run in stripes; `plan` is the region's, layer by layer."""
+    return _Chooser(region, npu, plan).choose()
+
+
+@dataclass(frozen=True)
+class _Option:
+    cycles: float
+    chain: Chain | None  # None: one operator, whole
+
+
+class _Chooser:
+    def __init__(self, region: Region, npu: Npu, plan: RegionPlan) -> None:
+        self.region, self.npu, self.plan = region, npu, plan
+        self.operators = region.operators
+        self.spilled = {one.buffer for one in plan.spilled}
+        self.in_dram = {
+            name
+            for name in region.buffer_bytes
+            if name in self.spilled or name in region.inputs or name in region.outputs
+        }
+        self.readers: dict[str, int] = {}
+        for operator in self.operators:
+            for name in {tensor.buffer for tensor in operator.inputs}:
+                self.readers[name] = self.readers.get(name, 0) + 1
+
+    def choose(self) -> list[Chain]:
+        best: list[float] = [0.0]
+        steps: list[_Option] = []
+        for end in range(1, len(self.operators) + 1):
+            single = _Option(self._whole_cycles(self.operators[end - 1]), None)
+            options = [(best[end - 1] + single.cycles, single)]
+            for start in range(end - 2, max(end - _LONGEST, 0) - 1, -1):
+                option = self._chain_option(start, end)
+                if option is not None:
+                    options.append((best[start] + option.cycles, option))
+            cycles, option = min(options, key=lambda pair: pair[0])
+            best.append(cycles)
+            steps.append(option)
+        chains: list[Chain] = []
+        end = len(self.operators)
+        while end:
+            chain = steps[end - 1].chain
+            if chain is not None:
+                chains.insert(0, chain)
+            end = chain.first if chain is not None else end - 1
+        return chains
+
+    def _whole_cycles(self, operator: Operator) -> float:
+        return float(operator_work(operator, self.npu, self.in_dram).bound_cycles(self.npu))
+
+    def _chain_option(self, start: int, end: int) -> _Option | None:
+        """Operators start..end in the highest stripes that fit; None where they cannot be."""
+        operators = self.operators[start:end]
+        if not all(can_stripe(operator) for operator in operators):
+            return None
+        kept = (*self.region.inputs, *self.region.outputs)
+        internal = internal_buffers(operators, self.readers, kept)
+        inner = {operator.output.buffer for operator in operators[:-1]}
+        if inner - internal or not inner & self.spilled or not _whole_views(operators, inner):
+            return None
+        rows = operators[-1].output.height
+        taken = self._taken(start, end, inner)
+        for height in _HEIGHTS:
+            if height * _LEAST_STRIPES > rows:
+                continue
+            if taken + self._stripe_bytes(operators, height) <= self.npu.sram_bytes * _ROOM:
+                cuts = (*range(0, rows, height), rows)
+                return _Option(self._chain_cycles(operators, inner, len(cuts) - 1),
+                               Chain(start, end, cuts))  # fmt: skip
+        return None
+
+    def _taken(self, start: int, end: int, inner: set[str]) -> int:
+        """SRAM that buffers take which stay while the chain runs, most at once."""
+        sizes = [0] * (end - start)
+        for name, resident in self.plan.residents.items():
+            first, last = self.plan.lives[name]
+            if name not in inner:
+                for step in range(max(first, start), min(last + 1, end)):
+                    sizes[step - start] += resident.layout.nbytes
+        return max(sizes)
+
+    def _stripe_bytes(self, operators: Sequence[Operator], height: int) -> int:
+        """SRAM that one stripe in full swing takes: stripes of intermediates, weights, slots."""
+        aligned = self.npu.aligned_channels
+        fresh = {operators[-1].output.buffer: height}
+        held: dict[str, int] = {}
+        total = 0
+        for operator in reversed(operators):
+            output = operator.output
+            if output.buffer not in fresh:
+                continue
+            row_bytes = output.width * aligned(output.channels)
+            if operator is operators[-1]:
+                total += 2 * min(height, 8) * row_bytes
+            else:
+                stays = held[output.buffer] > fresh[output.buffer]
+                total += held[output.buffer] * row_bytes * (2 if stays else 1)
+            total += self._constant_bytes(operator)
+            window = row_window(operator)
+            for tensor in operator.inputs:
+                if tensor.height == 1 < output.height:
+                    continue
+                outputs = fresh[output.buffer]
+                needed = min(window.needed(outputs), tensor.height)
+                new = min(outputs * window.stride, tensor.height)
+                held[tensor.buffer] = max(held.get(tensor.buffer, 0), needed)
+                fresh[tensor.buffer] = max(fresh.get(tensor.buffer, 0), new)
+        inside = {operator.output.buffer for operator in operators}
+        for operator in operators:
+            for tensor in operator.inputs:
+                if tensor.buffer not in inside and tensor.buffer in self.in_dram:
+                    rows = min(held.get(tensor.buffer, 1), 16)
+                    total += rows * tensor.width * aligned(tensor.channels)
+        return total
+
+    def _constant_bytes(self, operator: Operator) -> int:
+        if not isinstance(operator, Conv2d):
+            return 0
+        aligned = self.npu.aligned_channels(operator.output.channels)
+        packed = operator.weight.size // operator.output.channels * aligned + 8 * aligned
+        return round_up(packed, self.npu.tables.alignment)
+
+    def _chain_cycles(self, operators: Sequence[Operator], inner: set[str], stripes: int) -> float:
+        """The busiest engine over the whole chain, each operator started once a stripe."""
+        outside = self.in_dram - inner
+        array, vector = self.npu.array, self.npu.vector
+        load = array.rows // array.weight_rows_per_cycle
+        start = load + array.rows + array.columns
+        total = sum(
+            (operator_work(operator, self.npu, outside) for operator in operators[1:]),
+            operator_work(operators[0], self.npu, outside),
+        )
+        overhead = stripes * len(operators) * (start + vector.startup_cycles) / 2
+        return total.bound_cycles(self.npu) + overhead
+
+
+def _whole_views(operators: Sequence[Operator], inner: set[str]) -> bool:
+    """Every intermediate is read as it was written."""
+    written = {operator.output.buffer: operator.output for operator in operators}
+    return all(
+        (tensor.offset, tensor.pitch_y, tensor.pitch_x, tensor.height, tensor.width)
+        == (o.offset, o.pitch_y, o.pitch_x, o.height, o.width)
+        for operator in operators
+        for tensor in operator.inputs
+        if tensor.buffer in inner and (o := written[tensor.buffer])
+    )
