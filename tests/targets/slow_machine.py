@@ -31,6 +31,8 @@ class Queue:
     waiting: list[int] = field(default_factory=list)
     running: Running | None = None
     completed: int = 0
+    free_at: int = 0
+    sync_wait: int = 0
 
 
 class SlowMachine:
@@ -43,6 +45,7 @@ class SlowMachine:
         self.sram = np.full(npu.sram_bytes, 0xA5, np.uint8)
         self.accumulator = np.full(npu.accumulator_bytes // 4, 0xA5A5A5A5, np.uint32).view(np.int32)
         self.spans: dict[int, tuple[int, int]] = {}
+        self.issue_times: dict[int, int] = {}
         self.cycles = 0
         self.queues = {engine: Queue() for engine in isa.Engine}
         self.channel_free_at = 0
@@ -59,6 +62,7 @@ class SlowMachine:
                     issued, issued_at = issued + 1, now
                 elif self._has_room(self.queues[engine]):
                     self.queues[engine].waiting.append(issued)
+                    self.issue_times[issued] = now
                     issued, issued_at = issued + 1, now
             for queue in self._all():
                 if queue.waiting and not queue.running:
@@ -85,6 +89,8 @@ class SlowMachine:
             lost += self._take_channel(alone, now)
         queue.running = Running(index, now, now + alone.cycles + lost, alone, banks)
         self.spans[index] = (now, queue.running.end)
+        queue.sync_wait += now - max(self.issue_times[index], queue.free_at)
+        queue.free_at = queue.running.end
         getattr(self, "_do_" + instruction.opcode.name.lower())(instruction)
 
     def _take_channel(self, alone: Cost, now: int) -> int:

@@ -14,10 +14,13 @@ from tests.targets.programs import (
     small_npu,
 )
 from tests.targets.slow_machine import SlowMachine
+from tilewright.targets import isa
 from tilewright.targets.assembler import assemble, disassemble
+from tilewright.targets.description import Npu
 from tilewright.targets.errors import SimulatorFault
-from tilewright.targets.isa import decode
-from tilewright.targets.simulator import Simulator
+from tilewright.targets.isa import Engine, decode
+from tilewright.targets.simulator import Simulator, Statistics
+from tilewright.targets.timing import cost
 
 
 @pytest.mark.parametrize("first_seed", range(0, 300, 30))
@@ -42,7 +45,42 @@ def test_values_and_cycles_agree(first_seed: int) -> None:
         assert statistics.trace[:-1] == tuple(slow.spans[i] for i in range(len(program))), seed
         assert statistics.cycles == slow.cycles, seed
         assert arena == expected, f"seed {seed}"
+        check_counts(npu, program, statistics, slow)
     assert finished >= 15
+
+
+def check_counts(
+    npu: Npu, program: list[isa.Instruction], statistics: Statistics, slow: SlowMachine
+) -> None:
+    """Everything counted is the sum over instructions, and time is accounted for."""
+    energy = npu.energy
+    total_energy = statistics.cycles * energy.idle_mw * 1000 / npu.clock_mhz
+    bursts = 0
+    for engine, counted in statistics.engines.items():
+        costs = [cost(npu, one) for one in program if one.engine == engine]
+        spans = [slow.spans[i] for i, one in enumerate(program) if one.engine == engine]
+        sram = sum(one.sram_read + one.sram_written for one in costs)
+        dram = sum(one.dram_bytes for one in costs)
+        engine_bursts = sum(one.dram_burst_bytes for one in costs)
+        assert counted.instructions == len(costs)
+        assert counted.busy_cycles == sum(end - start for start, end in spans)
+        assert counted.data_wait_cycles == counted.busy_cycles - sum(one.cycles for one in costs)
+        assert counted.sync_wait_cycles == slow.queues[engine].sync_wait
+        assert counted.macs == sum(one.macs for one in costs)
+        into, out = sum(one.sram_read for one in costs), sum(one.sram_written for one in costs)
+        assert counted.bytes_in == (dram if engine == Engine.DMA_IN else into)
+        assert counted.bytes_out == (dram if engine == Engine.DMA_OUT else out)
+        expected = counted.macs * energy.mac_pj + sram * energy.sram_byte_pj
+        expected += engine_bursts * energy.dram_byte_pj
+        assert counted.energy_pj == pytest.approx(expected)
+        total_energy += expected
+        bursts += engine_bursts
+        assert counted.busy_cycles <= statistics.cycles
+    assert statistics.dram_burst_bytes == bursts
+    assert statistics.energy_pj == pytest.approx(total_energy, rel=1e-6)
+    last_issue = npu.dispatch.issue_cycles * (len(program) + 1)
+    busy = sum(counted.busy_cycles for counted in statistics.engines.values())
+    assert statistics.cycles <= busy + last_issue
 
 
 def test_assembly_of_random_programs_is_faithful() -> None:
