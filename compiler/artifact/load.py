@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -157,7 +158,7 @@ class Artifact:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_model"):
+        if hasattr(self, "_model") and not sys.is_finalizing():
             self.close()
 
     def _copy(self, fresh: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.passes.plan_memory import Footprint, plan_memory
 from tvm import relax
 
 from tests.quantised_graphs import conv, graph
+from tilewright.passes.plan_memory import Footprint, plan_memory
 
 
 def offsets(module) -> list[list[int]]:
