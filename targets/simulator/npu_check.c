@@ -224,7 +224,8 @@ static npu_status check_requantize(npu_job *job, const npu_requantize *d) {
   REQUIRE(d->height, height, zero_extent);
   REQUIRE(d->width, width, zero_extent);
   REQUIRE(d->channels, channels, zero_extent);
-  REQUIRE(d->table_channels >= d->channels, table_channels, "the table is short: fewer than channels");
+  REQUIRE(d->table_channels >= d->channels, table_channels,
+          "the table is short: fewer than channels");
   REQUIRE(d->table_channels % (int32_t)job->machine->table_channels_multiple == 0, table_channels,
           "the table is short: not whole columns of the array");
   TRY(check_table(job, "table_address", d->table_address, 4 * (int64_t)d->table_channels));

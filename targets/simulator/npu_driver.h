@@ -19,10 +19,10 @@ typedef struct npu_device npu_device;
 
 typedef enum npu_status {
   NPU_OK = 0,
-  NPU_BAD_STREAM = 1,  /* no stream of this version, or damaged */
+  NPU_BAD_STREAM = 1,   /* no stream of this version, or damaged */
   NPU_WRONG_TARGET = 2, /* compiled for another NPU */
-  NPU_TOO_SMALL = 3,   /* constants, arena, SRAM or workspace are smaller than the stream needs */
-  NPU_FAULT = 4        /* an instruction is wrong; npu_error names it */
+  NPU_TOO_SMALL = 3,    /* constants, arena, SRAM or workspace are smaller than the stream needs */
+  NPU_FAULT = 4         /* an instruction is wrong; npu_error names it */
 } npu_status;
 
 /* What one engine did. Cycles are of the NPU's clock. */

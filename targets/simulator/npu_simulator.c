@@ -66,7 +66,8 @@ static npu_status check_stream(npu_job *job, uint32_t counts[NPU_ENGINES]) {
     int last = job->current + 1 == job->count;
     if (last != (words[0] == NPU_OP_END))
       return npu_fault(job, "opcode", words[0],
-                       last ? "the stream does not finish with END" : "END before the last instruction");
+                       last ? "the stream does not finish with END"
+                            : "END before the last instruction");
     if (!last) ++counts[npu_kinds[words[0]].engine];
   }
   return NPU_OK;

@@ -18,14 +18,16 @@ static npu_status check_multipliers(npu_job *job, const npu_requantize *d) {
   const uint8_t *table = job->sram + d->table_address;
   for (int32_t c = 0; c < d->channels; ++c)
     if ((npu_u32(table + 4 * c) & 0x7F800000u) == 0x7F800000u)
-      return npu_fault(job, "table_address", d->table_address, "holds a multiplier that is not finite");
+      return npu_fault(job, "table_address", d->table_address,
+                       "holds a multiplier that is not finite");
   return NPU_OK;
 }
 
 /* Channels that are worked on at once. */
 enum { PORTION = 64 };
 
-static void requantize_portion(npu_job *job, const npu_requantize *d, int32_t first, int32_t count) {
+static void requantize_portion(npu_job *job, const npu_requantize *d, int32_t first,
+                               int32_t count) {
   float multipliers[PORTION];
   const uint8_t *table = job->sram + d->table_address + 4 * first;
   for (int32_t c = 0; c < count; ++c) multipliers[c] = npu_f32(table + 4 * c);
@@ -144,7 +146,8 @@ static void pool_window(const npu_job *job, const npu_pool *d, window rows, wind
     }
 }
 
-static void pool_portion(npu_job *job, const npu_pool *d, int opcode, int32_t first, int32_t count) {
+static void pool_portion(npu_job *job, const npu_pool *d, int opcode, int32_t first,
+                         int32_t count) {
   binary_float input = take_apart(d->input_scale), output = take_apart(d->output_scale);
   int64_t sums[PORTION];
   int32_t most[PORTION];

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -95,3 +97,37 @@ def _with_multipliers(rng: np.random.Generator) -> bytes:
     """Constants that read as float32 are usable multipliers, for the most part."""
     values = (rng.random(CONSTANTS_BYTES // 4) * 0.002).astype(np.float32)
     return values.tobytes()
+
+
+def test_both_readers_refuse_the_same_damage() -> None:
+    """Python's decoder and the simulator on streams with a byte changed and the checksum mended."""
+    refused = accepted = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        npu = small_npu(rng)
+        good = make_stream(npu, ProgramMaker(npu, rng).program(6))
+        simulator, constants = Simulator(npu), _with_multipliers(rng)
+        for _ in range(40):
+            stream = bytearray(good)
+            stream[int(rng.integers(64, len(stream)))] = int(rng.integers(256))
+            stream[36:40] = zlib.crc32(stream[64:]).to_bytes(4, "little")
+            try:
+                simulator.run(bytes(stream), constants, random_memory(rng, ARENA_BYTES))
+            except SimulatorFault as fault:
+                refused += 1
+                message = str(fault)
+            else:
+                accepted += 1
+                message = ""
+            unreadable = any(text in message for text in UNREADABLE)
+            if unreadable:
+                with pytest.raises(SimulatorFault):
+                    decode(bytes(stream))
+            else:
+                decode(bytes(stream))
+    assert refused > 100
+    assert accepted > 100
+
+
+# Damage that leaves no instruction to decode, as against one with fields that make no sense.
+UNREADABLE = (": unknown", "reserved", "core = ", "not in wait_mask", "a later instruction")
