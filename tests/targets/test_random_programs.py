@@ -25,6 +25,10 @@ from tilewright.targets.simulator import Simulator, Statistics
 from tilewright.targets.timing import cost
 
 
+# Damage that leaves no instruction to decode, as against one with fields that make no sense.
+UNREADABLE = (": unknown", "reserved", "core = ", "not in wait_mask", "a later instruction")
+
+
 @pytest.mark.parametrize("first_seed", range(0, 300, 30))
 def test_values_and_cycles_agree(first_seed: int) -> None:
     finished = 0
@@ -127,7 +131,3 @@ def test_both_readers_refuse_the_same_damage() -> None:
                 decode(bytes(stream))
     assert refused > 100
     assert accepted > 100
-
-
-# Damage that leaves no instruction to decode, as against one with fields that make no sense.
-UNREADABLE = (": unknown", "reserved", "core = ", "not in wait_mask", "a later instruction")
