@@ -24,7 +24,6 @@ from tilewright.targets.isa import Engine, decode
 from tilewright.targets.simulator import Simulator, Statistics
 from tilewright.targets.timing import cost
 
-
 # Damage that leaves no instruction to decode, as against one with fields that make no sense.
 UNREADABLE = (": unknown", "reserved", "core = ", "not in wait_mask", "a later instruction")
 
