@@ -7,15 +7,16 @@ dequantize  (q - zero) * scale, the difference exact
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import relax, te, tirx
 
 from tilewright.compiler.cpu.operands import ELEMENTWISE, Legalize, call_kernel
-from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
+from tilewright.passes.constants import array_of, dtype_of, shape_of
 from tilewright.schedules.cpu.terms import Expr
+
+Element = Callable[[Expr, Expr, Expr], Expr]
 
 
 def _quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -47,27 +48,37 @@ def _dequantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 SCALING: dict[str, Legalize] = {"relax.quantize": _quantize, "relax.dequantize": _dequantize}
 
 
-def _scaled(builder: relax.BlockBuilder, call: relax.Call, element: Any, name: str) -> relax.Expr:
+def _scaled(
+    builder: relax.BlockBuilder, call: relax.Call, element: Element, name: str
+) -> relax.Expr:
     """`element(x, scale, zero)` everywhere; scale and zero are single or lie along an axis."""
     shape = shape_of(call)
     axis = int(call.attrs.axis) % len(shape) if shape else 0
+    singles = [_single(operand) for operand in call.args[1:3]]
+    tensors = [operand for operand, one in zip(call.args[1:3], singles, strict=True) if one is None]
 
-    def parameter(value: te.Tensor, at: Sequence[Expr]) -> Expr:
-        if len(value.shape) == 0:
-            return value()
-        return value[at[axis]] if int(value.shape[0]) > 1 else value[0]
+    def compute(x: te.Tensor, *along: te.Tensor) -> te.Tensor:
+        def at(*where: Expr) -> Expr:
+            rest = iter(along)
+            parameters = [
+                _parameter(next(rest), where, axis) if one is None else one for one in singles
+            ]
+            return element(x[where], *parameters)
 
-    def compute(x: te.Tensor, scale: te.Tensor, zero: te.Tensor) -> te.Tensor:
-        return te.compute(
-            shape,
-            lambda *at: element(x[at], parameter(scale, at), parameter(zero, at)),
-            name=name,
-        )
+        return te.compute(shape, at, name=name)
 
-    operands = [call.args[0], *(_as_vector(operand) for operand in call.args[1:3])]
-    return call_kernel(builder, compute, operands, name, ELEMENTWISE)
+    return call_kernel(builder, compute, [call.args[0], *tensors], name, ELEMENTWISE)
 
 
-def _as_vector(operand: relax.Expr) -> relax.Expr:
+def _parameter(value: te.Tensor, where: Sequence[Expr], axis: int) -> Expr:
+    if len(value.shape) == 0:
+        return value()
+    return value[where[axis]] if int(value.shape[0]) > 1 else value[0]
+
+
+def _single(operand: relax.Expr) -> Expr | None:
+    """A constant of one element as a number in the code."""
     array = array_of(operand)
-    return constant(array.reshape(-1)) if array is not None else operand
+    if array is None or array.size != 1:
+        return None
+    return tirx.const(array.reshape(-1)[0].item(), str(array.dtype))

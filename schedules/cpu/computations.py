@@ -108,7 +108,7 @@ def extents(tensor: te.Tensor) -> list[int]:
 
 
 def pad_image(
-    x: te.Tensor, pads: Pads, value: Callable[[Expr], Expr], border: Expr, name: str = "padded"
+    x: te.Tensor, pads: Pads, value: Callable[[Expr], Expr], filling: Expr, name: str = "padded"
 ) -> te.Tensor:
     """NHWC `x` mapped by `value`, inside a border."""
     batch, height, width, depth = extents(x)
@@ -121,10 +121,13 @@ def pad_image(
             inside += [h >= top, h < height + top]
         if left or right:
             inside += [w >= left, w < width + left]
-        return tirx.if_then_else(tirx.all(*inside), loaded, border) if inside else loaded
+        return tirx.if_then_else(tirx.all(*inside), loaded, filling) if inside else loaded
 
     shape = (batch, height + top + bottom, width + left + right, depth)
-    return te.compute(shape, element, name=name)
+    border = {"border_top": top, "border_left": left}
+    inner = {"border_height": height, "border_width": width}
+    attributes = {**border, **inner} if any(pads) else {}
+    return te.compute(shape, element, name=name, attrs=attributes)
 
 
 def convolution(

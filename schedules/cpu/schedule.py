@@ -14,6 +14,7 @@ from math import prod
 import tvm
 from tvm import s_tir, tirx
 
+from tilewright.schedules.cpu.bordered_rows import BorderedRows
 from tilewright.schedules.cpu.facts import CpuFacts
 from tilewright.schedules.cpu.grouping import (
     AnyNest,
@@ -77,6 +78,9 @@ def _next_kernel(
 
 
 def _columns(nest: Nest, epilogue: Nest | None, cpu: CpuFacts) -> tirx.Stmt:
+    bordered = BorderedRows.of(nest, cpu.lanes(32)) if epilogue is None else None
+    if bordered is not None:
+        return bordered.statement()
     nest, epilogue = with_flat_rows(flattened(nest), epilogue)
     outer = int(nest.annotations.get("outer_axes", 0))
     rows = prod(axis.extent for axis in nest.spatial[outer:-1])

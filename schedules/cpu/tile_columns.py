@@ -71,8 +71,9 @@ class ColumnTile:
         self.height = prod(axis.extent for axis in self.row_axes)
         self.width = nest.spatial[-1].extent // self.groups
         self.panels = ceil(self.width / tile.columns) * self.groups
-        size = [tile.rows * tile.columns]
-        self.accumulators = local("accumulators", size, str(nest.output.dtype), self.index)
+        size, dtype = [tile.rows * tile.columns], str(nest.output.dtype)
+        self.accumulators = local("accumulators", size, dtype, self.index)
+        self.results = local("results", size, dtype, self.index)
 
     def statement(self) -> tirx.Stmt:
         outer = prod(axis.extent for axis in self.outer)
@@ -92,16 +93,33 @@ class ColumnTile:
         column = bind("column", self._first_column(panel), body)
         first_row = last_tile(row_tile, self.tile.rows, self.height, self.index)
         fixed = self._point(self.outer, outer, body)
-        rows: list[Point] = []
-        for offset in range(self.tile.rows):
-            row = bind("row", first_row + integer(offset, self.index), body)
-            rows.append({**fixed, **self._point(self.row_axes, row, body)})
         if self.nest.reduced:
+            rows: list[Point] = []
+            for offset in range(self.tile.rows):
+                row = bind("row", first_row + integer(offset, self.index), body)
+                rows.append({**fixed, **self._point(self.row_axes, row, body)})
             body.append(tirx.AllocBuffer(self.accumulators))
             body.append(self._tile(rows, column, self._clear))
             body.append(self._reduce(rows, panel, column))
-        body.append(self._tile(rows, column, self._write))
+            body.append(tirx.AllocBuffer(self.results))
+            body.append(self._tile(rows, column, self._keep))
+        body.append(self._write_back(fixed, first_row, column))
         return sequence(body)
+
+    def _write_back(self, fixed: Point, first_row: Expr, column: Expr) -> tirx.Stmt:
+        """Row by row in a loop: unrolled, an epilogue would be most of the code.
+
+        The loop reads a copy, for a buffer with a variable index cannot stay in registers.
+        """
+
+        def row_statement(number: Expr) -> tirx.Stmt:
+            body: list[tirx.Stmt] = []
+            row = bind("row", first_row + number, body)
+            point = {**fixed, **self._point(self.row_axes, row, body)}
+            body.append(self._row(number, point, column, self._write))
+            return sequence(body)
+
+        return serial(self.tile.rows, self.index, row_statement, "row_in_tile")
 
     def _first_column(self, panel: Expr) -> Expr:
         if self.groups == 1:
@@ -123,13 +141,16 @@ class ColumnTile:
     ) -> tirx.Stmt:
         """`statement` for every cell: rows written out, vectors unrolled, lanes vectorised."""
         return sequence(
-            [self._row(number, row, column, statement) for number, row in enumerate(rows)]
+            [
+                self._row(integer(number, self.index), row, column, statement)
+                for number, row in enumerate(rows)
+            ]
         )
 
     def _row(
-        self, number: int, row: Point, column: Expr, statement: Callable[[Cell], tirx.Stmt]
+        self, number: Expr, row: Point, column: Expr, statement: Callable[[Cell], tirx.Stmt]
     ) -> tirx.Stmt:
-        begin = integer(number * self.tile.columns, self.index)
+        begin = number * integer(self.tile.columns, self.index)
 
         def vector(part: Expr) -> tirx.Stmt:
             first = part * integer(self.tile.lanes, self.index)
@@ -147,6 +168,9 @@ class ColumnTile:
         assert self.nest.init is not None
         return tirx.BufferStore(self.accumulators, self.nest.init, [cell.slot])
 
+    def _keep(self, cell: Cell) -> tirx.Stmt:
+        return tirx.BufferStore(self.results, self.accumulators[cell.slot], [cell.slot])
+
     def _write(self, cell: Cell) -> tirx.Stmt:
         last = self.epilogue or self.nest
         if self.epilogue:
@@ -160,7 +184,7 @@ class ColumnTile:
     def _result(self, cell: Cell) -> Expr:
         """The nest's own value: its accumulator, or its expression where nothing is reduced."""
         if self.nest.reduced:
-            return self.accumulators[cell.slot]
+            return self.results[cell.slot]
         return substitute(self.nest.value, self._renamed(self.nest, cell))
 
     def _renamed(self, nest: Nest, cell: Cell) -> Point:
@@ -222,10 +246,10 @@ class ColumnTile:
 
         statements = []
         for number, row in enumerate(rows):
-            statement = self._row(number, row, column, store)
+            statement = self._row(integer(number, self.index), row, column, store)
             if condition is not None:
                 taken = substitute(condition, {**row, **steps})
-                statement = tirx.IfThenElse(taken, statement)
+                statement = tirx.IfThenElse(taken, statement, None)
             statements.append(statement)
         return sequence(statements)
 
@@ -236,7 +260,7 @@ class ColumnTile:
         found: list[Expr] = []
 
         def strip(call: tvm.ir.Call) -> Expr:
-            if call.op.name != "tirx.if_then_else":
+            if call.op.name != "prim.if_then_else":
                 return call
             found.append(call.args[0])
             return call.args[1]
