@@ -21,13 +21,15 @@ from tilewright.targets.operators import Conv2d, Operator, Region
 
 _LONGEST = 16  # operators in a chain
 _HEIGHTS = (48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
-_ROOM = 0.85  # of the SRAM: the rest is for what the formulas leave out
 _LEAST_STRIPES = 2
 
 
-def choose_chains(region: Region, npu: Npu, plan: RegionPlan) -> list[Chain]:
-    """The chains that should run in stripes; `plan` is the region's, layer by layer."""
-    return _Chooser(region, npu, plan).choose()
+def choose_chains(region: Region, npu: Npu, plan: RegionPlan, room: float) -> list[Chain]:
+    """The chains that should run in stripes; `plan` is the region's, layer by layer.
+
+    Stripes may take `room` of the SRAM by the formulas, which leave out alignment and gaps.
+    """
+    return _Chooser(region, npu, plan, int(room * npu.sram_bytes)).choose()
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class _Option:
 
 
 class _Chooser:
-    def __init__(self, region: Region, npu: Npu, plan: RegionPlan) -> None:
-        self.region, self.npu, self.plan = region, npu, plan
+    def __init__(self, region: Region, npu: Npu, plan: RegionPlan, room: int) -> None:
+        self.region, self.npu, self.plan, self.room = region, npu, plan, room
         self.operators = region.operators
         self.spilled = {one.buffer for one in plan.spilled}
         self.in_dram = {
@@ -91,55 +93,52 @@ class _Chooser:
         for height in _HEIGHTS:
             if height * _LEAST_STRIPES > rows:
                 continue
-            if taken + self._stripe_bytes(operators, height) <= self.npu.sram_bytes * _ROOM:
+            if taken + self._stripe_bytes(operators, height) <= self.room:
                 cuts = (*range(0, rows, height), rows)
                 return _Option(self._chain_cycles(operators, inner, len(cuts) - 1),
                                Chain(start, end, cuts))  # fmt: skip
         return None
 
     def _taken(self, start: int, end: int, inner: set[str]) -> int:
-        """SRAM that buffers take which stay while the chain runs, most at once."""
+        """SRAM that buffers take which stay while the chain runs, most at once.
+
+        Inputs that were loaded whole are not among them: a chain loads the rows it needs.
+        """
         sizes = [0] * (end - start)
         for name, resident in self.plan.residents.items():
             first, last = self.plan.lives[name]
-            if name not in inner:
+            if name not in inner and not resident.is_loaded:
                 for step in range(max(first, start), min(last + 1, end)):
                     sizes[step - start] += resident.layout.nbytes
         return max(sizes)
 
     def _stripe_bytes(self, operators: Sequence[Operator], height: int) -> int:
-        """SRAM that one stripe in full swing takes: stripes of intermediates, weights, slots."""
+        """SRAM that one stripe in full swing takes: stripes of intermediates, weights, slots.
+
+        An intermediate of which rows are kept for the next stripe lives all the time, and twice
+        while the next is made; the others live from their operator to the next.
+        """
         aligned = self.npu.aligned_channels
-        fresh = {operators[-1].output.buffer: height}
-        held: dict[str, int] = {}
-        total = 0
-        for operator in reversed(operators):
-            output = operator.output
-            if output.buffer not in fresh:
-                continue
-            row_bytes = output.width * aligned(output.channels)
-            if operator is operators[-1]:
-                total += 2 * min(height, 8) * row_bytes
-            else:
-                stays = held[output.buffer] > fresh[output.buffer]
-                total += held[output.buffer] * row_bytes * (2 if stays else 1)
-            total += self._constant_bytes(operator)
-            window = row_window(operator)
-            for tensor in operator.inputs:
-                if tensor.height == 1 < output.height:
-                    continue
-                outputs = fresh[output.buffer]
-                needed = min(window.needed(outputs), tensor.height)
-                new = min(outputs * window.stride, tensor.height)
-                held[tensor.buffer] = max(held.get(tensor.buffer, 0), needed)
-                fresh[tensor.buffer] = max(fresh.get(tensor.buffer, 0), new)
+        held, fresh = _rows_in_swing(operators, height)
         inside = {operator.output.buffer for operator in operators}
+        always = making = 0
+        loaded: dict[str, int] = {}
         for operator in operators:
+            output = operator.output
+            own = held.get(output.buffer, 2 * min(height, 8)) * output.width
+            own *= aligned(output.channels)
+            beside = 0
             for tensor in operator.inputs:
-                if tensor.buffer not in inside and tensor.buffer in self.in_dram:
-                    rows = min(held.get(tensor.buffer, 1), 16)
-                    total += rows * tensor.width * aligned(tensor.channels)
-        return total
+                rows = held.get(tensor.buffer, 1)
+                if tensor.buffer in inside and rows == fresh[tensor.buffer]:
+                    beside += rows * tensor.width * aligned(tensor.channels)
+                elif tensor.buffer not in inside and tensor.buffer in self.in_dram:
+                    slot = min(rows, 16) * tensor.width * aligned(tensor.channels)
+                    loaded[tensor.buffer] = slot
+            making = max(making, own + beside)
+            keeps = output.buffer in held and held[output.buffer] > fresh[output.buffer]
+            always += (own if keeps else 0) + self._constant_bytes(operator)
+        return always + making + sum(loaded.values())
 
     def _constant_bytes(self, operator: Operator) -> int:
         if not isinstance(operator, Conv2d):
@@ -160,6 +159,24 @@ class _Chooser:
         )
         overhead = stripes * len(operators) * (start + vector.startup_cycles) / 2
         return total.bound_cycles(self.npu) + overhead
+
+
+def _rows_in_swing(
+    operators: Sequence[Operator], height: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Rows of every buffer that a stripe in the middle holds, and those new in it."""
+    held: dict[str, int] = {}
+    fresh = {operators[-1].output.buffer: height}
+    for operator in reversed(operators):
+        outputs = fresh.get(operator.output.buffer, 0)
+        window = row_window(operator)
+        for tensor in operator.inputs:
+            if outputs and not tensor.height == 1 < operator.output.height:
+                needed = min(window.needed(outputs), tensor.height)
+                new = min(outputs * window.stride, tensor.height)
+                held[tensor.buffer] = max(held.get(tensor.buffer, 0), needed)
+                fresh[tensor.buffer] = max(fresh.get(tensor.buffer, 0), new)
+    return held, fresh
 
 
 def _whole_views(operators: Sequence[Operator], inner: set[str]) -> bool:

@@ -23,17 +23,21 @@ from tilewright.targets.description import Npu
 from tilewright.targets.errors import MemoryLimitError
 from tilewright.targets.operators import Operator, Region
 
-# Packing may leave gaps; operators then get these shares of the SRAM that others leave.
+# Packing may leave gaps; then less of the SRAM may be taken at once.
 _SHARES = (1.0, 0.97, 0.93, 0.88, 0.8, 0.7, 0.6, 0.5)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Operators first..last, without last, run depth first between `cuts` of the last's rows."""
+    """Operators first..last, without last, run depth first between `cuts` of the last's rows.
+
+    `skewed`: each operator one stripe ahead of the next.
+    """
 
     first: int
     last: int
     cuts: tuple[int, ...]
+    skewed: bool = False
 
 
 def plan_steps(region: Region, npu: Npu, chains: Sequence[Chain] = ()) -> RegionPlan:
@@ -100,7 +104,8 @@ def _expand(region: Region, chains: Sequence[Chain]) -> tuple[Region, list[int]]
             owners.append(index)
             index += 1
             continue
-        striped = stripe_chain(region.operators[index : chain.last], chain.cuts, index)
+        part = region.operators[index : chain.last]
+        striped = stripe_chain(part, chain.cuts, index, chain.skewed)
         operators += striped.operators
         owners += striped.owners
         buffers |= striped.buffer_bytes

@@ -77,7 +77,7 @@ class ResidencySearch:
     _known: dict[Hashable, Candidates] = field(default_factory=dict)
 
     def choose(self, share: float = 1.0) -> set[str]:
-        """The buffers to keep, when operators get `share` of what these leave of the SRAM."""
+        """The buffers to keep, when `share` of the SRAM may be taken at once."""
         staying = {name for name, use in self.uses.items() if use.layout is not None}
         while (crowded := self._first_crowded(staying, share)) is not None:
             here = [u for u in self._alive(staying, crowded) if u.layout is not None]
@@ -89,7 +89,7 @@ class ResidencySearch:
     def tiling(self, index: int, staying: set[str], share: float = 1.0) -> tuple[Tiling, float]:
         """The best tiling of an operator; raises TilewrightError when none fits."""
         residency = self.residency(index, staying)
-        budget = int(self.budget(index, staying) * share)
+        budget = self.budget(index, staying, share)
         for thorough in (False, True):
             found = self._candidates(index, residency, thorough).best(budget)
             if found:
@@ -101,7 +101,7 @@ class ResidencySearch:
     ) -> tuple[Tiling, float] | None:
         """The best tiling that cuts channels and reduction as `like` does, if one fits."""
         residency = self.residency(index, staying)
-        budget = int(self.budget(index, staying) * share)
+        budget = self.budget(index, staying, share)
         for thorough in (False, True):
             found = self._candidates(index, residency, thorough).best(budget, like)
             if found:
@@ -120,11 +120,11 @@ class ResidencySearch:
         )
         return Residency(inputs, stays, output.is_output or not stays, load)
 
-    def budget(self, index: int, staying: set[str]) -> int:
+    def budget(self, index: int, staying: set[str], share: float) -> int:
         """SRAM bytes an operator's slots may take; every ring may lose an alignment."""
         kept = sum(_kept_bytes(use) for use in self._alive(staying, index))
         gaps = 5 * max(self.npu.channel_alignment, self.npu.tables.alignment)
-        return self.npu.sram_bytes - kept - gaps
+        return int(self.npu.sram_bytes * share) - kept - gaps
 
     def _alive(self, staying: set[str], index: int) -> list[BufferUse]:
         uses = (self.uses[name] for name in sorted(staying))
@@ -133,9 +133,9 @@ class ResidencySearch:
     def _first_crowded(self, staying: set[str], share: float) -> int | None:
         for index in range(len(self.works)):
             residency = self.residency(index, staying)
-            budget = self.budget(index, staying) * share
+            budget = self.budget(index, staying, share)
             if all(
-                self._candidates(index, residency, thorough).best(int(budget)) is None
+                self._candidates(index, residency, thorough).best(budget) is None
                 for thorough in (False, True)
             ):
                 return index

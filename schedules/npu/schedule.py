@@ -7,7 +7,8 @@ outputs, and its constants among those of other regions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from tilewright.schedules.npu.chains import choose_chains
 from tilewright.schedules.npu.emit_multiply import emit_multiply
@@ -18,7 +19,10 @@ from tilewright.schedules.npu.region_plan import RegionPlan
 from tilewright.schedules.npu.waits import expected_starts, find_conflicts, order_stream
 from tilewright.targets import isa, timing
 from tilewright.targets.description import Npu
+from tilewright.targets.errors import TilewrightError
 from tilewright.targets.operators import Region
+
+_ROOMS = (0.9, 0.75, 0.6)  # of the SRAM for a chain's stripes, by formula
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,15 @@ def plan_region(region: Region, npu: Npu, depth_first: bool = False) -> RegionPl
     that is expected to be faster; the arena must then be planned with the plan's own `lives`.
     Raises TilewrightError for an operator whose smallest tiles do not fit.
     """
-    layer_by_layer = plan_steps(region, npu)
-    if not depth_first:
-        return layer_by_layer
-    chains = choose_chains(region, npu, layer_by_layer)
-    if not chains:
-        return layer_by_layer
-    plans = [layer_by_layer, plan_steps(region, npu, chains)]
-    return min(plans, key=expected_cycles)
+    plans = [plan_steps(region, npu)]
+    if depth_first and plans[0].spilled:
+        for room in _ROOMS:
+            chains = choose_chains(region, npu, plans[0], room)
+            for skewed in (False, True):
+                shaped = [replace(chain, skewed=skewed) for chain in chains]
+                with suppress(TilewrightError):  # stripes that do not pack are no plan
+                    plans.append(plan_steps(region, npu, shaped))
+    return min(plans, key=expected_cycles) if len(plans) > 1 else plans[0]
 
 
 def expected_cycles(region_plan: RegionPlan) -> float:

@@ -55,15 +55,30 @@ def row_window(operator: Operator) -> Window:
     return Window(operator.output.height)
 
 
-def stripe_chain(operators: Sequence[Operator], cuts: Sequence[int], first_owner: int) -> Striped:
+def stripe_chain(
+    operators: Sequence[Operator], cuts: Sequence[int], first_owner: int, skewed: bool = False
+) -> Striped:
     """Run `operators` for each range of output rows between `cuts` of the last one.
 
     All outputs but the last are read by these operators alone, whole and through one view.
+    `skewed`: each operator runs a stripe ahead of the one after it, so that an engine need not
+    wait for another to finish the same stripe; every intermediate then lives longer.
     """
     stripes = _Stripes(operators, first_owner)
     for low, high in itertools.pairwise(cuts):
         stripes.add((low, high))
-    return stripes.made
+    made = stripes.made
+    if not skewed:
+        return made
+    ahead = [stripe + owner for stripe, owner in zip(stripes.stripe_of, made.owners, strict=True)]
+    order = sorted(
+        range(len(made.operators)), key=lambda step: (ahead[step], -made.owners[step], step)
+    )
+    return Striped(
+        [made.operators[step] for step in order],
+        [made.owners[step] for step in order],
+        made.buffer_bytes,
+    )
 
 
 class _Stripes:
@@ -72,6 +87,7 @@ class _Stripes:
     def __init__(self, operators: Sequence[Operator], first_owner: int) -> None:
         self.operators, self.first_owner = operators, first_owner
         self.made = Striped()
+        self.stripe_of: list[int] = []
         self.held: dict[str, tuple[Rows, Tensor]] = {}
         self.index = 0
 
@@ -167,6 +183,7 @@ class _Stripes:
     def _append(self, place: int, operator: Operator) -> None:
         self.made.operators.append(operator)
         self.made.owners.append(self.first_owner + place)
+        self.stripe_of.append(self.index)
 
 
 def _broadcasts(operator: Operator, tensor: Tensor) -> bool:

@@ -49,7 +49,7 @@ def test_stripes_give_the_same_bytes(seed: int) -> None:
     assert all(can_stripe(operator) for operator in region.operators)
     height = region.operators[-1].output.height
     cuts = sorted({0, height, *(chance.randint(1, height - 1) for _ in range(3))})
-    striped = stripe_chain(region.operators, cuts, 0)
+    striped = stripe_chain(region.operators, cuts, 0, skewed=chance.random() < 0.5)
     data = np.random.default_rng(seed)
     whole = {
         n: data.integers(0, 256, size).astype(np.uint8) for n, size in region.buffer_bytes.items()
@@ -77,7 +77,7 @@ def test_striped_streams_give_numpys_bits(seed: int) -> None:
     npu = replace(npu, memory=replace(npu.memory, sram_kib=64))
     height = region.operators[-1].output.height
     cuts = (0, *sorted({chance.randint(1, height - 1) for _ in range(3)}), height)
-    planned = plan_steps(region, npu, [Chain(0, len(region.operators), cuts)])
+    planned = plan_steps(region, npu, [Chain(0, len(region.operators), cuts, seed % 2 == 0)])
     _, emission, statistics = run_planned(planned, seed)
     shares = attribute(statistics, emission, npu)
     assert len(shares) == len(region.operators)
