@@ -29,7 +29,7 @@ from tilewright.passes.npu_operators import (
     dense_image,
     operators_of,
 )
-from tilewright.passes.npu_views import is_view
+from tilewright.passes.npu_views import may_be_in_region
 from tilewright.passes.placement_reasons import PlacementReasons
 from tilewright.passes.reasons import reasons_of
 from tilewright.targets.description import Npu
@@ -117,7 +117,7 @@ def _record_reasons(module: tvm.IRModule, npu: Npu, reasons: PlacementReasons) -
     def visit(expr: Any) -> None:
         if not isinstance(expr, relax.Call) or not hasattr(expr.op, "name"):
             return
-        if is_view(expr, npu.layout.dram_channels_multiple):
+        if may_be_in_region(expr, npu.layout.dram_channels_multiple):
             return
         nodes = onnx_nodes_of(expr)
         by_hand = [node for node in nodes if reasons.demands.get(node) == "cpu"]

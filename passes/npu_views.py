@@ -1,60 +1,42 @@
-"""Operators that only say where data lies, in the terms of an image: height, width, channels.
+"""Which views an NPU region may hold: those that its DMA can address as images.
 
-An NPU's DMA addresses rows and pixels with any pitch but channels only side by side, so a slice
-may skip rows and pixels and take any run of channels. Reshape and the like need dense data.
+Rows and pixels may lie at any pitch, channels side by side, so a slice may skip rows and pixels
+and take any run of channels. `views.plan_views` says which of them then need a copy after all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from tvm import relax
 
-from tilewright.passes.constants import dtype_of, shape_of
-from tilewright.passes.npu_operators import tensors_of
-
-RESHAPES = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Where a slice begins, how many rows, columns, channels it has, and its row, column steps."""
-
-    begins: tuple[int, int, int]
-    extents: tuple[int, int, int]
-    steps: tuple[int, int]
+from tilewright.passes.constants import dtype_of, op_name, shape_of
+from tilewright.passes.npu_operators import NPU_DTYPES, tensors_of
+from tilewright.passes.views import RESHAPES, window_of
 
 
-def is_view(value: relax.Expr, channels_multiple: int = 1) -> bool:
-    """Whether an NPU region can express `value` without computing anything.
+def may_be_in_region(value: relax.Expr, channels_multiple: int = 1) -> bool:
+    """Whether an NPU region can express `value` by addresses, copies at most.
 
     `channels_multiple`: the NPU moves whole groups of so many channels.
     """
-    if not isinstance(value, relax.Call) or not hasattr(value.op, "name"):
+    name = op_name(value)
+    if not name or not isinstance(value.ty, relax.TensorType):
         return False
-    if not isinstance(value.ty, relax.TensorType) or dtype_of(value) not in ("int8", "uint8"):
+    tensors = [*tensors_of(value), value]
+    if any(dtype_of(tensor) not in NPU_DTYPES for tensor in tensors):
         return False
     if any(
-        shape_of(tensor)[-1:] and shape_of(tensor)[-1] % channels_multiple
-        for tensor in (*tensors_of(value), value)
+        shape_of(tensor)[-1:] and shape_of(tensor)[-1] % channels_multiple for tensor in tensors
     ):
         return False
-    name = value.op.name
     if name == "relax.concat":
-        parts = value.args[0]
-        return (
-            isinstance(parts, relax.Tuple)
-            and all(isinstance(part, relax.Var) for part in parts.fields)
-            and concat_axis(value) is not None
-        )
+        return len(tensors) - 1 == len(value.args[0].fields) and _joins_images(value)
     if not isinstance(value.args[0], relax.Var):
         return False
     if name == "relax.permute_dims":
         return is_reshape_in_disguise(value)
-    window = slice_of(value)
-    aligned = window is not None and window.begins[2] % channels_multiple == 0
-    return name in RESHAPES or aligned
+    return name in RESHAPES or _is_image_window(value, channels_multiple)
 
 
 def is_reshape_in_disguise(call: relax.Call) -> bool:
@@ -66,48 +48,25 @@ def is_reshape_in_disguise(call: relax.Call) -> bool:
     return moved == sorted(moved)
 
 
-def concat_axis(call: relax.Call) -> str | None:
-    """Which image axis a concat joins; None when it joins one that folds into the height."""
-    shape = shape_of(call)
-    axis = int(call.attrs.axis) % len(shape)
-    from_the_right = len(shape) - axis
-    if from_the_right <= 2:
-        return ("channels", "width")[from_the_right - 1]
-    return "height" if prod(shape[:axis]) == 1 else None
+def _joins_images(concat: relax.Call) -> bool:
+    """Whether the parts are images of one pitch: axes left of the height must not be joined."""
+    shape = shape_of(concat)
+    axis = int(concat.attrs.axis) % len(shape)
+    return len(shape) - axis <= 2 or prod(shape[:axis]) == 1
 
 
-def slice_of(call: relax.Call) -> Slice | None:
-    """A strided slice as a window on an image; None when it is no such window."""
-    if call.op.name != "relax.strided_slice":
-        return None
-    shape = shape_of(call.args[0])
-    starts, steps = [0] * len(shape), [1] * len(shape)
-    axes, begins, _ends, *rest = ([int(v) for v in part.fields] for part in call.args[1:])
-    for position, axis in enumerate(axes):
-        extent = shape[axis]
-        steps[axis] = rest[0][position] if rest else 1
-        begin = begins[position]
-        starts[axis] = min(max(begin + extent if begin < 0 else begin, 0), extent)
-    return _window(shape, shape_of(call), starts, steps)
-
-
-def _window(
-    shape: tuple[int, ...], result: tuple[int, ...], starts: list[int], steps: list[int]
-) -> Slice | None:
-    pad = (0,) * max(0, 3 - len(shape))
-    extents = (*(1 for _ in pad), *result)
-    starts, steps = [*pad, *starts], [*(1 for _ in pad), *steps]
-    whole = (*(1 for _ in pad), *shape)
-    folded = range(len(whole) - 3)  # axes left of the height
-    if any(extents[axis] != whole[axis] or steps[axis] != 1 for axis in folded):
-        return None
-    if prod(whole[: len(whole) - 3]) != 1 and extents[-3] != whole[-3]:
-        return None
-    if min(steps) < 1 or steps[-1] != 1 or min(extents) < 1:
-        return None
-    height = prod(extents[:-2])
-    return Slice(
-        (starts[-3], starts[-2], starts[-1]),
-        (height, extents[-2], extents[-1]),
-        (steps[-3], steps[-2]),
-    )
+def _is_image_window(call: relax.Call, channels_multiple: int) -> bool:
+    """A slice whose rows keep one pitch and whose channels lie side by side."""
+    window = window_of(call)
+    if window is None:
+        return False
+    begins, steps = window
+    source, result = shape_of(call.args[0]), shape_of(call)
+    if steps[-1:] not in ([], [1]) or min(result, default=1) < 1:
+        return False
+    if begins[-1:] and begins[-1] % channels_multiple:
+        return False
+    outer = range(len(source) - 3)
+    folded = any(source[axis] != result[axis] or steps[axis] != 1 for axis in outer)
+    whole_height = len(source) < 3 or (source[-3] == result[-3] and steps[-3] == 1)
+    return not folded and (whole_height or prod(source[:-3]) == 1)

@@ -19,7 +19,7 @@ from tvm import relax
 
 from tilewright.passes.base import module_pass
 from tilewright.passes.names import onnx_nodes_of
-from tilewright.passes.npu_views import is_view
+from tilewright.passes.npu_views import may_be_in_region
 from tilewright.passes.placement_reasons import PlacementReasons
 from tilewright.schedules.placement import Decision, Node, Placement, PlacementGraph, place
 
@@ -109,7 +109,9 @@ class _Partition:
             cpu_time, npu_time = self.times(composite)
             demanded = [self.reasons.demands.get(node) for node in composite_nodes(composite)]
             return Node(name, None if "npu" in demanded else cpu_time, npu_time)
-        if isinstance(binding.value, relax.Var) or is_view(binding.value, self.channels_multiple):
+        if isinstance(binding.value, relax.Var) or may_be_in_region(
+            binding.value, self.channels_multiple
+        ):
             return Node(name, 0, 0)
         return Node(name, 0, None)
 
@@ -216,6 +218,9 @@ class _MainBuilder:
         bindings: list[relax.VarBinding] = []
         for node in nodes:
             binding = self.old[node]
+            if isinstance(binding.value, relax.Var):
+                renamed[binding.var] = renamed[binding.value]
+                continue
             composite = composite_of(self.module, binding.value)
             if composite is not None and binding.value.op not in renamed:
                 local = relax.Var(binding.value.op.name_hint, composite.ty)

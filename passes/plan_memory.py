@@ -21,8 +21,10 @@ import tvm
 from tvm import relax
 
 from tilewright.passes.base import module_pass
-from tilewright.passes.npu_views import RESHAPES, is_reshape_in_disguise
-from tilewright.passes.partition import bindings_of, variables_in
+from tilewright.passes.constants import op_name
+from tilewright.passes.partition import bindings_of
+from tilewright.passes.rewriter import variables_in
+from tilewright.passes.views import free_views, plan_views
 from tilewright.schedules.memory.plan import Buffer, plan
 
 
@@ -64,17 +66,6 @@ def tensor_bytes(type_: relax.Type) -> int:
     return prod(shape) * np.dtype(str(type_.dtype.dtype)).itemsize
 
 
-def is_alias(value: relax.Expr) -> bool:
-    """Whether `value` is another name for the bytes of its first variable."""
-    if isinstance(value, relax.Var):
-        return True
-    if not isinstance(value, relax.Call) or not hasattr(value.op, "name"):
-        return False
-    if value.op.name == "relax.permute_dims":
-        return is_reshape_in_disguise(value)
-    return value.op.name in RESHAPES
-
-
 @dataclass
 class _Lifetimes:
     main: relax.Function
@@ -83,7 +74,13 @@ class _Lifetimes:
     sizes: dict[str, int] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
+    alias: dict[str, tuple[str, int]] = field(default_factory=dict)
     region_buffers: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.views = plan_views(self.main, lambda _: False)
+        self.free = free_views(self.main)
+        self.values = {binding.var: binding.value for binding in bindings_of(self.main)}
 
     def planned(self, alignment: int) -> relax.Function:
         """`main` with the plan in its attributes."""
@@ -94,11 +91,16 @@ class _Lifetimes:
         for binding in bindings_of(self.main):
             rows.append(self._define_binding(binding, step))
             step += self._steps(binding.value)
+        self._alias_views()
         for result in variables_in(self.main.body.body):
             for name in self.names[result]:
                 self.last[name] = step
         made = plan(
-            [Buffer(n, self.sizes[n], self.first[n], self.last[n]) for n in self.sizes], alignment
+            [
+                Buffer(name, size, self.first[name], self.last[name], self.alias.get(name))
+                for name, size in self.sizes.items()
+            ],
+            alignment,
         )
         offsets = [[made.offsets[name] for name in row] for row in rows]
         regions = {
@@ -135,8 +137,8 @@ class _Lifetimes:
             self.names[var] = [self.names[value.tuple_value][value.index]]
         elif isinstance(value, relax.Tuple):
             self.names[var] = [name for part in value.fields for name in self.names[part]]
-        elif is_alias(value):
-            self.names[var] = self.names[variables_in(value)[0]]
+        elif isinstance(value, relax.Var):
+            self.names[var] = self.names[value]
         elif (region := region_called(value, self.footprints)) is not None:
             self._define_region(var, value, self.footprints[region], region, step)
         else:
@@ -144,6 +146,16 @@ class _Lifetimes:
                 self._use(argument, step)
             self._define(var, step)
         return self.names[var]
+
+    def _alias_views(self) -> None:
+        """Let what lies in another tensor's buffer lie there, a part of a concat among them."""
+        for var, place in self.views.places.items():
+            if not place.base.same_as(var) and self._is_settled(place.base):
+                self.alias[self.names[var][0]] = (self.names[place.base][0], place.address.offset)
+
+    def _is_settled(self, base: relax.Var) -> bool:
+        """A concat takes its parts in only where it takes in all of them."""
+        return op_name(self.values.get(base)) != "relax.concat" or base in self.free
 
     def _use(self, var: relax.Var, step: int) -> None:
         for name in self.names[var]:

@@ -193,6 +193,28 @@ class _Planner:
         return "one copy serves several views of it", name_of(reader, self.values[reader])
 
 
+def free_views(function: relax.Function) -> set[relax.Var]:
+    """The slices, permutes, reshapes and concats that move nothing where all memory is dense.
+
+    A concat is among them when every part can be written into its place.
+    """
+    plan = plan_views(function, lambda _: False)
+    free = set()
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            var, value = binding.var, binding.value
+            if op_name(value) == "relax.concat":
+                home = plan.places[var].base
+                parts = value.args[0].fields
+                if all(
+                    part in plan.places and plan.places[part].base.same_as(home) for part in parts
+                ):
+                    free.add(var)
+            elif is_view(value) and not plan.places[var].base.same_as(var):
+                free.add(var)
+    return free
+
+
 def is_view(value: relax.Expr | None) -> bool:
     """Whether `value` only rearranges one tensor."""
     name = "" if value is None else op_name(value)

@@ -17,6 +17,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax, tirx
 
+from tilewright.compiler.cpu.hidden_calls import restore_calls
+from tilewright.compiler.cpu.hidden_calls import hide_calls, restore_calls
 from tilewright.compiler.cpu.kernel_library import KernelLibrary
 from tilewright.compiler.cpu.legalize_float import float_legalizations
 from tilewright.compiler.cpu.legalize_pooling import POOLING
@@ -30,7 +32,6 @@ from tilewright.schedules.cpu.facts import Cpu, CpuFacts
 from tilewright.targets.errors import ModelError
 
 VIEWS = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
-_HIDDEN = "tilewright.region."
 KEPT = (*VIEWS, "relax.call_tir", "relax.call_dps_packed", "relax.shape_of")
 
 
@@ -49,41 +50,11 @@ def lower_to_kernels(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
         {name: one for name, one in module.functions.items() if isinstance(one, tirx.PrimFunc)},
         attrs=module.attrs,
     )
-    alone["main"] = _hide_regions(module["main"])
+    alone["main"], hidden = hide_calls(module["main"])
     fused = _fuse(_legalize(alone, facts))
     names = _group_names(fused)
     kernels = _schedule(relax.transform.FuseTIR()(fused), names, facts)
-    return _restore_regions(kernels, regions)
-
-
-def _hide_regions(main: relax.Function) -> relax.Function:
-    """Calls of other functions as calls of packed functions, which TVM's passes leave alone."""
-
-    def hide(value: relax.Expr) -> relax.Expr | None:
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
-            return None
-        types = list(value.ty.fields) if _is_tuple(value) else value.ty
-        return relax.call_dps_packed(_HIDDEN + value.op.name_hint, list(value.args), types)
-
-    return Rewriter(main).run(hide)
-
-
-def _restore_regions(module: tvm.IRModule, regions: dict[str, relax.Function]) -> tvm.IRModule:
-    builder = relax.BlockBuilder(module)
-    symbols = {name: builder.add_func(function, name) for name, function in regions.items()}
-
-    def restore(value: relax.Expr) -> relax.Expr | None:
-        if not isinstance(value, relax.Call) or operator_name(value) != "relax.call_dps_packed":
-            return None
-        symbol = str(value.args[0].global_symbol)
-        if not symbol.startswith(_HIDDEN):
-            return None
-        region = symbols[symbol.removeprefix(_HIDDEN)]
-        return relax.Call(region, list(value.args[1].fields))
-
-    updated = tvm.IRModule(builder.get().functions, attrs=module.attrs)
-    updated["main"] = Rewriter(module["main"]).run(restore)
-    return updated
+    return restore_calls(kernels, regions, hidden)
 
 
 def operator_name(call: relax.Call) -> str:

@@ -1,32 +1,28 @@
 """A partitioned Relax function as a Region: plain operators over tensors that are views of buffers.
 
-Reshape, slice and concat move nothing where a view can stand for them: a slice is its source with
-an offset, a concat's parts are written where the whole lies. Where none can, one Copy is made,
-and it says why.
+Reshape, slice and concat move nothing where a view can stand for them (passes/views.py decides).
+Where none can, one Copy is made, and it says why.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 from tvm import relax
 
-from tilewright.passes.constants import op_name, shape_of
+from tilewright.passes.constants import dtype_of, op_name, shape_of
 from tilewright.passes.names import onnx_nodes_of
-from tilewright.passes.npu_operators import (
-    Site,
-    constant,
-    dense_image,
-    image_shape,
-    operators_of,
-)
-from tilewright.passes.npu_views import RESHAPES, Slice, concat_axis, slice_of
+from tilewright.passes.npu_operators import Site, constant, operators_of
+from tilewright.passes.rewriter import variables_in
+from tilewright.passes.strides import Address, dense, sliced
+from tilewright.passes.views import is_view, plan_views, viewed
 from tilewright.targets.operators import Conv2d, Copy, Operator, Region, Tensor
 
-# What can be computed where it is asked for, because its sources can.
-PLACEABLE = (*RESHAPES, "relax.permute_dims", "relax.concat")
+HANDED_OVER = "the region hands it over dense"
+JOINED = "a part of a concat lies elsewhere"
 
 
 @dataclass(frozen=True)
@@ -47,82 +43,59 @@ class RegionLowering:
     name: str
     operators: list[Operator] = field(default_factory=list)
     copies: list[MadeCopy] = field(default_factory=list)
-    _tensors: dict[relax.Var, Tensor] = field(default_factory=dict)
     _composites: dict[relax.Var, relax.Function] = field(default_factory=dict)
+    _buffers: dict[relax.Var, str] = field(default_factory=dict)
     _buffer_bytes: dict[str, int] = field(default_factory=dict)
-    _placed: dict[relax.Var, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._plan = plan_views(self.function, lambda call: isinstance(call.op, relax.Var))
 
     def lower(self) -> Region:
         """The Region; its inputs and outputs are named after parameters and results in order."""
-        inputs = tuple(self._own_buffer(f"in{i}", p) for i, p in enumerate(self.function.params))
-        bindings = [b for block in self.function.body.blocks for b in block.bindings]
-        results = _results(self.function)
-        outputs = tuple(f"out{i}" for i in range(len(results)))
-        for index, result in enumerate(results):
-            self._reserve(outputs[index], result)
-        self._place_backwards(bindings)
-        for binding in bindings:
-            self._lower_binding(binding.var, binding.value)
-        for index, result in enumerate(results):
-            self._deliver(outputs[index], result)
-        return Region(self.name, tuple(self.operators), inputs, outputs, self._buffer_bytes)
+        inputs = [self._name_buffer(p, f"in{i}") for i, p in enumerate(self.function.params)]
+        results = list(variables_in(self.function.body.body))
+        outputs = [self._name_output(result, f"out{i}") for i, result in enumerate(results)]
+        for block in self.function.body.blocks:
+            for binding in block.bindings:
+                self._lower_binding(binding.var, binding.value)
+        for buffer, result in zip(outputs, results, strict=True):
+            self._deliver(buffer, result)
+        return Region(
+            self.name, tuple(self.operators), tuple(inputs), tuple(outputs), self._buffer_bytes
+        )
 
-    def _own_buffer(self, buffer: str, var: relax.Var) -> str:
-        image = replace(dense_image(buffer, var), name=buffer)
-        self._tensors[var] = image
-        self._buffer_bytes[buffer] = image.elements
-        return buffer
+    def _name_buffer(self, base: relax.Var, name: str) -> str:
+        self._buffers[base] = name
+        self._buffer_bytes[name] = _own(base).bytes
+        return name
 
-    def _reserve(self, buffer: str, result: relax.Var) -> None:
-        """Let `result` be computed straight into the region's output buffer."""
-        image = dense_image(buffer, result)
-        self._buffer_bytes[buffer] = image.elements
-        self._placed.setdefault(result, image)
+    def _name_output(self, result: relax.Var, name: str) -> str:
+        """Let `result` be computed straight into the output, where it owns its buffer alone."""
+        base, address = self._plan.places[result].base, self._plan.places[result].address
+        is_whole = address.offset == 0 and address.bytes == _own(base).bytes
+        if is_whole and base not in self._buffers:
+            return self._name_buffer(base, name)
+        self._buffer_bytes[name] = _own(result).bytes
+        return name
 
-    def _place_backwards(self, bindings: list[relax.Binding]) -> None:
-        """Let what is joined or renamed later be computed where it will lie, last use first."""
-        computed = {
-            b.var
-            for b in bindings
-            if isinstance(b.value, relax.Call)
-            and (isinstance(b.value.op, relax.Var) or op_name(b.value) in PLACEABLE)
-        }
-        for binding in reversed(bindings):
-            for source, place in self._places_of_sources(binding.var, binding.value):
-                if source in computed and source not in self._placed:
-                    self._placed[source] = place
+    def _tensor(self, var: relax.Var) -> Tensor:
+        place = self._plan.places[var]
+        return self._image(place.base, place.address, dtype_of(var))
 
-    def _places_of_sources(
-        self, var: relax.Var, value: relax.Expr
-    ) -> list[tuple[relax.Var, Tensor]]:
-        """Where the sources of a concat or reshape would have to lie to need no copy."""
-        if op_name(value) == "relax.concat":
-            return _concat_parts(value, self._place_of(var))
-        if op_name(value) not in PLACEABLE or var not in self._placed:
-            return []
-        place = self._placed[var]
-        if not _is_dense(place):
-            return []
-        image = dense_image(place.buffer, value.args[0])
-        return [(value.args[0], replace(image, offset=place.offset))]
-
-    def _place_of(self, var: relax.Var) -> Tensor:
-        """Where `var` is to be computed: its reserved place, or a buffer of its own."""
-        if var not in self._placed:
-            name = f"t{len(self._buffer_bytes)}"
-            self._placed[var] = dense_image(name, var)
-            self._buffer_bytes[name] = self._placed[var].elements
-        return self._placed[var]
+    def _image(self, base: relax.Var, address: Address, dtype: str) -> Tensor:
+        if base not in self._buffers:
+            self._name_buffer(base, f"t{len(self._buffers)}")
+        return image_at(self._buffers[base], address, dtype)
 
     def _lower_binding(self, var: relax.Var, value: relax.Expr) -> None:
         if isinstance(value, relax.Function):
             self._composites[var] = value
-        elif isinstance(value, relax.Var):
-            self._tensors[var] = self._tensors[value]
-        elif isinstance(value, relax.Call) and value.op in self._composites:
-            self._lower_composite(var, self._composites[value.op], list(value.args))
-        else:
+        elif op_name(value) == "relax.concat":
+            self._lower_concat(var, value)
+        elif is_view(value):
             self._lower_view(var, value)
+        else:
+            self._lower_composite(var, self._composites[value.op], list(value.args))
 
     def _lower_composite(
         self, var: relax.Var, composite: relax.Function, arguments: list[relax.Expr]
@@ -131,14 +104,52 @@ class RegionLowering:
         calls = [b.value for block in composite.body.blocks for b in block.bindings]
         calls = [call for call in calls if isinstance(call, relax.Call)]
         nodes = tuple(dict.fromkeys(n for call in calls for n in onnx_nodes_of(call)))
-        output = self._place_of(var)
-        site = Site(self._unique(nodes), nodes, lambda e: self._tensors[inner[e]], output)
+        site = Site(self._unique(nodes), nodes, lambda e: self._tensor(inner[e]), self._tensor(var))
         operators = operators_of(calls[0], site)
         if len(calls) == 2:
             table = constant(calls[1].args[1]).view(np.uint8)
             operators = [replace(op, lookup=table) for op in operators if isinstance(op, Conv2d)]
         self.operators.extend(operators)
-        self._tensors[var] = output
+
+    def _lower_view(self, var: relax.Var, call: relax.Call) -> None:
+        """Nothing to do where the plan found a view; else its one copy."""
+        if var not in self._plan.copies:
+            return
+        source = self._plan.places[call.args[0]]
+        address = viewed(call, source.address)
+        moved = source.address if address is None else address
+        self._copy(
+            self._image(source.base, moved, dtype_of(var)),
+            self._image(var, dense(moved.shape, moved.itemsize), dtype_of(var)),
+            self._plan.copies[var].cause,
+            onnx_nodes_of(call),
+        )
+
+    def _lower_concat(self, var: relax.Var, call: relax.Call) -> None:
+        whole = self._plan.places[var]
+        axis = int(call.attrs.axis) % len(shape_of(var))
+        begins = [0] * len(shape_of(var))
+        for part in call.args[0].fields:
+            address = sliced(whole.address, begins, shape_of(part), [1] * len(begins))
+            begins[axis] += shape_of(part)[axis]
+            place = self._image(whole.base, address, dtype_of(var))
+            have = self._tensor(part)
+            if (have.buffer, have.offset) != (place.buffer, place.offset):
+                planned = self._plan.copies.get(part)
+                cause = planned.cause if planned else JOINED
+                self._copy(have, place, cause, onnx_nodes_of(call))
+
+    def _deliver(self, buffer: str, result: relax.Var) -> None:
+        """Copy a result that could not be computed in the output buffer into it."""
+        have = self._tensor(result)
+        if have.buffer != buffer:
+            want = image_at(buffer, _own(result), dtype_of(result))
+            self._copy(have, want, HANDED_OVER, (result.name,))
+
+    def _copy(self, source: Tensor, target: Tensor, cause: str, nodes: tuple[str, ...]) -> None:
+        name = self._unique(tuple(f"{node}/copy" for node in nodes))
+        self.operators.append(Copy(name, nodes, target, input=source))
+        self.copies.append(MadeCopy(name, source.elements, cause, nodes[0] if nodes else name))
 
     def _unique(self, nodes: tuple[str, ...]) -> str:
         base = nodes[0] if nodes else "operator"
@@ -149,107 +160,34 @@ class RegionLowering:
             name = f"{base}#{count}"
         return name
 
-    def _lower_view(self, var: relax.Var, call: relax.Call) -> None:
-        name = op_name(call)
-        if name == "relax.concat":
-            self._lower_concat(var, call)
-            return
-        source = self._tensors[call.args[0]]
-        window = slice_of(call)
-        if window is not None:
-            self._tensors[var] = _sliced(source, window)
-            return
-        if not _is_dense(source):
-            source = self._copy(source, var, f"{name} needs its input dense", onnx_nodes_of(call))
-        height, width, channels = image_shape(shape_of(var))
-        self._tensors[var] = Tensor(
-            source.name, height, width, channels, source.dtype, source.buffer, source.offset
-        )
 
-    def _lower_concat(self, var: relax.Var, call: relax.Call) -> None:
-        whole = self._place_of(var)
-        for part, place in _concat_parts(call, whole):
-            have = self._tensors[part]
-            if (have.buffer, have.offset) != (place.buffer, place.offset):
-                self._emit_copy(have, place, "a part of a concat lies elsewhere", call)
-        self._tensors[var] = whole
+def image_at(buffer: str, address: Address, dtype: str) -> Tensor:
+    """The image of height x width x channels at `address`; axes left of the width are its height.
 
-    def _copy(self, source: Tensor, var: relax.Var, cause: str, nodes: tuple[str, ...]) -> Tensor:
-        name = f"t{len(self._buffer_bytes)}"
-        self._buffer_bytes[name] = source.elements
-        dense = replace(source, name=name, buffer=name, offset=0, row_pitch=0, pixel_pitch=0)
-        self._record_copy(source, dense, cause, nodes)
-        return dense
-
-    def _emit_copy(self, source: Tensor, place: Tensor, cause: str, call: relax.Call) -> None:
-        self._record_copy(source, place, cause, onnx_nodes_of(call))
-
-    def _record_copy(
-        self, source: Tensor, place: Tensor, cause: str, nodes: tuple[str, ...]
-    ) -> None:
-        name = self._unique(tuple(f"{node}/copy" for node in nodes))
-        self.operators.append(Copy(name, nodes, place, input=source))
-        self.copies.append(MadeCopy(name, source.elements, cause, nodes[0] if nodes else name))
-
-    def _deliver(self, buffer: str, result: relax.Var) -> None:
-        """Copy a result that could not be computed in the output buffer into it."""
-        have = self._tensors[result]
-        want = dense_image(buffer, result)
-        if (have.buffer, have.offset, have.pitch_y) == (want.buffer, want.offset, want.pitch_y):
-            return
-        image = replace(want, height=have.height, width=have.width, channels=have.channels)
-        self._record_copy(have, image, "the region hands it over dense", (result.name,))
-
-
-def _results(function: relax.Function) -> list[relax.Var]:
-    body = function.body.body
-    return list(body.fields) if isinstance(body, relax.Tuple) else [body]
-
-
-def _concat_parts(call: relax.Call, whole: Tensor) -> list[tuple[relax.Var, Tensor]]:
-    """Each part of a concat with its view of the whole."""
-    parts = list(call.args[0].fields)
-    axis = concat_axis(call)
-    assert axis is not None
-    views, start = [], 0
-    for part in parts:
-        height, width, channels = image_shape(shape_of(part))
-        pitch, extent = {
-            "height": (whole.pitch_y, height),
-            "width": (whole.pitch_x, width),
-            "channels": (1, channels),
-        }[axis]
-        view = replace(
-            whole,
-            name=f"{whole.name}+{start}",
-            height=height,
-            width=width,
-            channels=channels,
-            offset=whole.offset + start * pitch,
-            row_pitch=whole.pitch_y,
-            pixel_pitch=whole.pitch_x,
-        )
-        views.append((part, view))
-        start += extent
-    return views
-
-
-def _sliced(source: Tensor, window: Slice) -> Tensor:
-    height, width, channels = window.extents
-    top, left, first = window.begins
-    step_y, step_x = window.steps
-    return replace(
-        source,
-        name=f"{source.name}[{top},{left},{first}]",
-        height=height,
-        width=width,
-        channels=channels,
-        offset=source.offset + top * source.pitch_y + left * source.pitch_x + first,
-        row_pitch=source.pitch_y * step_y,
-        pixel_pitch=source.pitch_x * step_x,
+    ValueError where those axes do not follow each other at one pitch.
+    """
+    pad = (1,) * max(0, 3 - len(address.shape))
+    shape, strides = (*pad, *address.shape), (*(0 for _ in pad), *address.strides)
+    rows = [(n, s) for n, s in zip(shape[:-2], strides[:-2], strict=True) if n != 1]
+    for (_, outer), (extent, inner) in pairwise(rows):
+        if outer != extent * inner:
+            raise ValueError(f"{buffer}: rows of {address} have no one pitch")
+    height, width, channels = prod(shape[:-2]), shape[-2], shape[-1]
+    pixel = strides[-2] if width > 1 else channels
+    row = rows[-1][1] if rows else width * pixel
+    is_dense = (pixel, row) == (channels, width * channels)
+    return Tensor(
+        buffer if address.offset == 0 else f"{buffer}+{address.offset}",
+        height,
+        width,
+        channels,
+        dtype,  # type: ignore[arg-type]
+        buffer,
+        address.offset,
+        row_pitch=0 if is_dense else row,
+        pixel_pitch=0 if is_dense else pixel,
     )
 
 
-def _is_dense(tensor: Tensor) -> bool:
-    dense = (tensor.channels, tensor.width * tensor.channels)
-    return prod((tensor.height, tensor.width)) == 1 or (tensor.pitch_x, tensor.pitch_y) == dense
+def _own(var: relax.Var) -> Address:
+    return dense(shape_of(var), 1)

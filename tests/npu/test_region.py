@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tvm
+from tvm import relax
+
+from tests.quantised_graphs import add, conv, dequantize, graph, lookup
 from tilewright.compiler.npu.region import RegionLowering
 from tilewright.passes.fuse_npu_operators import fuse_npu_operators
 from tilewright.passes.partition import partition
 from tilewright.passes.placement_reasons import PlacementReasons
 from tilewright.targets.description import load_target
 from tilewright.targets.operators import Conv2d, Copy, Elementwise, Tensor
-from tvm import relax
-
-from tests.quantised_graphs import add, conv, dequantize, graph, lookup
 
 NPU = load_target("mcu-16").npu
 
@@ -71,7 +71,7 @@ def test_a_concat_of_an_input_copies_it_once_and_says_so() -> None:
     copies = [op for op in lowering.region.operators if isinstance(op, Copy)]
     assert len(copies) == len(lowering.copies) == 1
     assert lowering.copies[0].bytes == 4 * 4 * 8
-    assert lowering.copies[0].cause == "a part of a concat lies elsewhere"
+    assert lowering.copies[0].cause == "an input of the graph cannot be written elsewhere"
 
 
 def test_a_slice_is_its_source_with_an_offset() -> None:
