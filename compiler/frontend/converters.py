@@ -13,7 +13,14 @@ import numpy as np
 from tvm import relax
 
 from tilewright.compiler.frontend.qlinear import QLINEAR
-from tilewright.passes.constants import array_of, has_static_shape, scalar_of, shape_of
+from tilewright.passes.constants import (
+    array_of,
+    constant,
+    dtype_of,
+    has_static_shape,
+    scalar_of,
+    shape_of,
+)
 
 Attributes = dict[str, Any]
 Converter = Callable[[list[relax.Expr | None], Attributes, int], relax.Expr | None]
@@ -49,4 +56,22 @@ def _pad_axes(inputs: list[relax.Expr | None], rank: int) -> list[int] | None:
     return None if axes is None else [int(axis) % rank for axis in axes]
 
 
-CONVERTERS: dict[str, Converter] = {"Pad": _pad, **QLINEAR}
+def _gather(inputs: list[relax.Expr | None], attrs: Attributes, opset: int) -> relax.Expr | None:
+    """Gather with negative indices wrapped, when they are constants at once."""
+    source, indices = inputs[0], inputs[1]
+    if source is None or indices is None or not has_static_shape(source):
+        return None
+    shape = shape_of(source)
+    axis = int(attrs.get("axis", 0)) % len(shape)
+    value = array_of(indices)
+    if value is not None:
+        if (value < -shape[axis]).any() or (value >= shape[axis]).any():
+            raise ValueError(f"an index is outside the {shape[axis]} elements of axis {axis}")
+        return relax.op.take(source, constant(value % shape[axis]), axis, mode="clip")
+    extent = relax.const(shape[axis], dtype_of(indices))
+    negative = relax.op.less(indices, relax.const(0, dtype_of(indices)))
+    wrapped = relax.op.where(negative, relax.op.add(indices, extent), indices)
+    return relax.op.take(source, wrapped, axis, mode="clip")
+
+
+CONVERTERS: dict[str, Converter] = {"Gather": _gather, "Pad": _pad, **QLINEAR}

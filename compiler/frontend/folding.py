@@ -38,6 +38,7 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
         model = with_inferred_shapes(model)
         shapes = known_shapes(model.graph)
         changed = _fold_shape_queries(model.graph, shapes)
+        changed |= _fold_empty_values(model.graph, shapes)
         changed |= _fold_constant_nodes(model, shapes)
         if not changed:
             break
@@ -79,6 +80,19 @@ def _fold_shape_queries(graph: onnx.GraphProto, shapes: dict[str, tuple[int, ...
                 part = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
                 folded[node.output[0]] = np.asarray(part, np.int64)
     return _replace(graph, folded)
+
+
+def _fold_empty_values(graph: onnx.GraphProto, shapes: dict[str, tuple[int, ...]]) -> bool:
+    """A value without elements is the constant it is, whatever computes it."""
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
+    types |= {value.name: value.type.tensor_type.elem_type for value in graph.output}
+    empty = {
+        name: np.zeros(shapes[name], onnx.helper.tensor_dtype_to_np_dtype(types[name]))
+        for node in graph.node
+        for name in node.output
+        if types.get(name) and 0 in shapes.get(name, ())
+    }
+    return _replace(graph, empty)
 
 
 def _fold_constant_nodes(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 
+from tilewright.compiler.frontend.control_flow import flatten_control_flow, refuse_control_flow
 from tilewright.compiler.frontend.folding import fold_constants
 from tilewright.compiler.frontend.opset import raise_opset
 from tilewright.compiler.frontend.relax_import import importable_operators
@@ -34,6 +35,9 @@ def prepare(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None = None) -
     prepared = inline_functions(prepared, importable_operators())
     drop_unused(prepared.graph)
     prepared = fold_constants(prepared)
+    while flatten_control_flow(prepared):
+        prepared = fold_constants(prepared)
+    refuse_control_flow(prepared)
     rewrite_operators(prepared)
     prepared = fold_constants(prepared)
     drop_unused(prepared.graph)

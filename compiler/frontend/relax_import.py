@@ -19,8 +19,11 @@ from tilewright.compiler.frontend.shapes import input_shapes
 from tilewright.passes.constants import has_static_type
 from tilewright.passes.fold_shapes import fold_shapes
 from tilewright.passes.names import onnx_nodes_of, original_name, with_names
-from tilewright.passes.rewriter import Rewriter, has_control_flow
+from tilewright.passes.rewriter import Rewriter
 from tilewright.targets.errors import ModelError
+
+# The importer takes these for operators of other domains; the standard's are functions.
+MISUNDERSTOOD = frozenset({"Attention"})
 
 # The importer looks operators up by name alone; in these it means the contributed operator.
 CONTRIBUTED = frozenset(
@@ -53,7 +56,7 @@ def import_to_relax(model: onnx.ModelProto) -> tvm.IRModule:
 
 def importable_operators() -> frozenset[str]:
     """The standard operators that can be imported."""
-    return frozenset({*_get_convert_map(), *CONVERTERS, "If"})
+    return frozenset({*_get_convert_map(), *CONVERTERS}) - MISUNDERSTOOD
 
 
 def _refuse_unknown_operators(graph: onnx.GraphProto) -> None:
@@ -82,6 +85,19 @@ def _refuse_unknown_shapes(function: relax.Function) -> None:
                 )
 
 
+def _bound_constants(binding: relax.Binding) -> Iterator[relax.Binding]:
+    """The tuple of results with a variable for each constant in it: results have places."""
+    fields = []
+    for field in binding.value.fields:
+        if isinstance(field, tvm.ir.Constant):
+            var = relax.Var("constant", field.ty)
+            yield relax.VarBinding(var, field)
+            fields.append(var)
+        else:
+            fields.append(field)
+    yield relax.VarBinding(binding.var, relax.Tuple(fields))
+
+
 class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer, remembering which bindings each ONNX node made.
 
@@ -94,7 +110,6 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
         self._node_of: dict[relax.Var, str] = {}
         self._node = ""
         self._operator = ""
-        self._depth = 0
 
     def refusal(self, error: Exception) -> str:
         """One line about why the node being converted cannot be imported."""
@@ -125,16 +140,7 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
             result = super()._convert_operator(op_name, inputs, attrs, opset)
         else:
             result = self.bb.normalize(result)
-        if self._depth:  # a branch's bindings must stay inside the branch
-            return result
         return self._bound(result)
-
-    def _convert_subgraph(self, bb: relax.BlockBuilder, graph: onnx.GraphProto) -> relax.Expr:
-        self._depth += 1
-        try:
-            return super()._convert_subgraph(bb, graph)
-        finally:
-            self._depth -= 1
 
     def _bound(self, result: relax.Expr) -> relax.Expr:
         if isinstance(result, relax.Tuple):
@@ -148,8 +154,6 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
     def with_names_set(self, module: tvm.IRModule) -> tvm.IRModule:
         """The module with variables and spans named after ONNX nodes, and no alias bindings."""
         function = module["main"]
-        if has_control_flow(function):
-            return module
         named = relax.Function(
             function.params,
             relax.SeqExpr(
@@ -170,7 +174,9 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
     def _named_bindings(self, bindings: list[relax.Binding]) -> Iterator[relax.Binding]:
         names = self._names_of(bindings)
         for binding, name in zip(bindings, names, strict=True):
-            if not name:
+            if isinstance(binding.value, relax.Tuple):
+                yield from _bound_constants(binding)
+            elif not name:
                 yield binding
             elif isinstance(binding, relax.MatchCast):
                 value = with_names(binding.value, [name])

@@ -7,51 +7,14 @@ None to leave it. Their names derive from the replaced node's, so reports still 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
-import onnx.numpy_helper
-from numpy.typing import NDArray
 
-from tilewright.compiler.frontend.folding import known_shapes, with_inferred_shapes
+from tilewright.compiler.frontend.band_matrices import cumulative_sum, response_normalisation
+from tilewright.compiler.frontend.onnx_graph import Graph, Nodes, attributes_of
 from tilewright.compiler.frontend.resize import resize_by_matrices
 from tilewright.passes.names import derived_name
-
-Nodes = list[onnx.NodeProto]
-
-
-class Graph:
-    """Shapes, types and constants of a graph, and a place to add constants."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        inferred = with_inferred_shapes(model).graph
-        self.model = model
-        self.shapes = known_shapes(inferred)
-        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._types = {
-            value.name: value.type.tensor_type.elem_type
-            for value in [*inferred.value_info, *inferred.input, *inferred.output]
-        }
-
-    def array(self, name: str) -> NDArray[Any] | None:
-        tensor = self._tensors.get(name)
-        return None if tensor is None else onnx.numpy_helper.to_array(tensor)
-
-    def is_float(self, name: str) -> bool:
-        tensor = self._tensors.get(name)
-        kind = self._types.get(name, tensor.data_type if tensor else 0)
-        return kind in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
-
-    def element_type(self, name: str) -> int:
-        tensor = self._tensors.get(name)
-        return int(self._types.get(name, tensor.data_type if tensor else 0))
-
-    def constant(self, name: str, array: NDArray[Any]) -> str:
-        tensor = onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
-        self.model.graph.initializer.append(tensor)
-        self._tensors[name] = tensor
-        return name
 
 
 def rewrite_operators(model: onnx.ModelProto) -> None:
@@ -67,11 +30,6 @@ def rewrite_operators(model: onnx.ModelProto) -> None:
             nodes.append(copied)
     model.graph.ClearField("node")
     model.graph.node.extend(nodes)
-
-
-def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
-    """The node's attributes as Python values."""
-    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
 def _extremum(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
@@ -214,6 +172,60 @@ def _explicit_pads(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     return [onnx.helper.make_node(node.op_type, node.input, node.output, **given)]
 
 
+def _lp_normalisation(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """x / (norm of x along the axis), and zero where that norm is."""
+    if not graph.is_float(node.input[0]):
+        return None
+    given, prefix = attributes_of(node), node.output[0]
+    kind = graph.real_type(node.input[0])
+    axes = graph.constant(f"{prefix}/axes", np.asarray([given.get("axis", -1)], np.int64))
+    zero = graph.constant(f"{prefix}/zero", np.asarray(0, kind))
+    one = graph.constant(f"{prefix}/one", np.asarray(1, kind))
+    make, norm = onnx.helper.make_node, f"{prefix}/norm"
+    if given.get("p", 2) == 1:
+        reduced = [
+            make("Abs", [node.input[0]], [f"{prefix}/abs"]),
+            make("ReduceSum", [f"{prefix}/abs", axes], [norm], keepdims=1),
+        ]
+    else:
+        reduced = [
+            make("Mul", [node.input[0]] * 2, [f"{prefix}/square"]),
+            make("ReduceSum", [f"{prefix}/square", axes], [f"{prefix}/sum"], keepdims=1),
+            make("Sqrt", [f"{prefix}/sum"], [norm]),
+        ]
+    return [
+        *reduced,
+        make("Equal", [norm, zero], [f"{prefix}/empty"]),
+        make("Where", [f"{prefix}/empty", one, norm], [f"{prefix}/divisor"]),
+        make("Div", [node.input[0], f"{prefix}/divisor"], [prefix]),
+    ]
+
+
+def _blocked_dequantize(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """DequantizeLinear by blocks: every element with the scale of its block, spelled out."""
+    given, shape = attributes_of(node), graph.shapes.get(node.input[0])
+    scale = graph.array(node.input[1])
+    if not given.get("block_size") or scale is None or shape is None:
+        return None
+    axis, size, prefix = given.get("axis", 1) % len(shape), given["block_size"], node.output[0]
+
+    def spread(blocks: np.ndarray) -> np.ndarray:
+        return np.repeat(blocks, size, axis).take(range(shape[axis]), axis)
+
+    kind = onnx.helper.np_dtype_to_tensor_dtype(scale.dtype)
+    make, steps = onnx.helper.make_node, f"{prefix}/steps"
+    nodes = [make("Cast", [node.input[0]], [steps], to=kind)]
+    if len(node.input) > 2 and node.input[2]:
+        zero = graph.array(node.input[2])
+        if zero is None:
+            return None
+        zeros = graph.constant(f"{prefix}/zeros", spread(zero.astype(scale.dtype)))
+        nodes.append(make("Sub", [steps, zeros], [f"{prefix}/shifted"]))
+        steps = f"{prefix}/shifted"
+    scales = graph.constant(f"{prefix}/scales", spread(scale))
+    return [*nodes, make("Mul", [steps, scales], [prefix])]
+
+
 def same_padding(extent: int, kernel: int, stride: int, dilation: int) -> int:
     """Padding along one axis that gives ceil(extent / stride) windows."""
     outputs = -(-extent // stride)
@@ -228,7 +240,11 @@ REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
     "AveragePool": _explicit_pads,
     "Conv": _explicit_pads,
     "ConvTranspose": _conv_transpose,
+    "CumSum": cumulative_sum,
+    "DequantizeLinear": _blocked_dequantize,
     "Dropout": _dropout,
+    "LRN": response_normalisation,
+    "LpNormalization": _lp_normalisation,
     "Max": _extremum,
     "MaxPool": _explicit_pads,
     "Min": _extremum,
