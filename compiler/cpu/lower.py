@@ -17,7 +17,6 @@ from __future__ import annotations
 import tvm
 from tvm import relax, tirx
 
-from tilewright.compiler.cpu.hidden_calls import restore_calls
 from tilewright.compiler.cpu.hidden_calls import hide_calls, restore_calls
 from tilewright.compiler.cpu.kernel_library import KernelLibrary
 from tilewright.compiler.cpu.legalize_float import float_legalizations

@@ -31,6 +31,7 @@ from tilewright.schedules.cpu.nests import REDUCED, Nest, Opaque, parse, read, w
 from tilewright.schedules.cpu.row_program import RowProgram
 from tilewright.schedules.cpu.tile import ProductShape, Tile, choose_tile, choose_window
 from tilewright.schedules.cpu.tile_columns import ColumnTile
+from tilewright.schedules.cpu.vector_math import with_vector_math
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Kernel:
 
 def schedule(function: tirx.PrimFunc, cpu: CpuFacts) -> list[Kernel]:
     """The kernels that compute `function`, in the order they must run."""
-    inlined = inline_blocks(function)
+    inlined = with_vector_math(inline_blocks(function))
     nests = parse(inlined)
     parameters = list(inlined.params)
     kernels = []
