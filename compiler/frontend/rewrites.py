@@ -13,6 +13,7 @@ import onnx
 
 from tilewright.compiler.frontend.band_matrices import cumulative_sum, response_normalisation
 from tilewright.compiler.frontend.onnx_graph import Graph, Nodes, attributes_of
+from tilewright.compiler.frontend.recurrent import unroll_recurrence
 from tilewright.compiler.frontend.resize import resize_by_matrices
 from tilewright.passes.names import derived_name
 
@@ -237,6 +238,7 @@ def _resize(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
 
 
 REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), unroll_recurrence),
     "AveragePool": _explicit_pads,
     "Conv": _explicit_pads,
     "ConvTranspose": _conv_transpose,
