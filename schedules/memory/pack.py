@@ -21,8 +21,8 @@ class Item:
     last: int
 
 
-def pack(items: Sequence[Item], bound: int, effort: int) -> list[int]:
-    """An offset for each item; at most about `effort` placements of one item are tried."""
+def pack(items: Sequence[Item], goal: int, effort: int) -> list[int]:
+    """An offset for each item; ends at a total of `goal`, or after about `effort` placements."""
     if not items:
         return []
     neighbours = _neighbours(items)
@@ -34,15 +34,15 @@ def pack(items: Sequence[Item], bound: int, effort: int) -> list[int]:
         total = _total(items, offsets)
         if best_total < 0 or total < best_total:
             best, best_total, best_order = offsets, total, order
-        if best_total == bound:
+        if best_total <= goal:
             return best
     offsets = skyline_fit(items)
     if _total(items, offsets) < best_total:
         best, best_total = offsets, _total(items, offsets)
         best_order = sorted(range(len(items)), key=lambda index: (best[index], index))
-    if best_total == bound:
+    if best_total <= goal:
         return best
-    return _climb(items, neighbours, best_order, best, bound, effort)
+    return _climb(items, neighbours, best_order, best, goal, effort)
 
 
 def first_fit(
@@ -128,7 +128,7 @@ def _climb(
     neighbours: Sequence[Sequence[int]],
     order: list[int],
     offsets: list[int],
-    bound: int,
+    goal: int,
     effort: int,
 ) -> list[int]:
     """Move what holds up the highest item ahead of it; keep changes that do no harm."""
@@ -148,7 +148,7 @@ def _climb(
             order, current, current_total = trial, placed, total
         if total < best_total:
             best, best_total = placed, total
-            if best_total == bound:
+            if best_total <= goal:
                 break
     return best
 

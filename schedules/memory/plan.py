@@ -40,10 +40,11 @@ class Plan:
     bound_bytes: int
 
 
-def plan(buffers: Sequence[Buffer], alignment: int, effort: int = 200_000) -> Plan:
+def plan(buffers: Sequence[Buffer], alignment: int, effort: int = 200_000, enough: int = 0) -> Plan:
     """Place `buffers` at multiples of `alignment`; `effort` bounds the search, in placements.
 
-    The same buffers give the same plan: the effort counts steps, not seconds.
+    A total of `enough` bytes is as good as the least. The same buffers give the same plan: the
+    effort counts steps, not seconds.
     Raises MemoryLimitError when an alias does not lie inside its parent.
     """
     by_name = {buffer.name: buffer for buffer in buffers}
@@ -60,7 +61,7 @@ def plan(buffers: Sequence[Buffer], alignment: int, effort: int = 200_000) -> Pl
         for root, (first, last) in lifetimes.items()
     ]
     bound = live_bytes_bound(items)
-    placed = dict(zip(lifetimes, pack(items, bound, effort), strict=True))
+    placed = dict(zip(lifetimes, pack(items, max(bound, enough), effort), strict=True))
     offsets = {name: placed[root] + offset for name, (root, offset) in homes.items()}
     total = max(
         (placed[root] + item.size for root, item in zip(lifetimes, items, strict=True)), default=0

@@ -14,7 +14,7 @@ from tilewright.schedules.npu.region_plan import (
     Resident,
     SpilledBuffer,
 )
-from tilewright.schedules.npu.residency import BufferUse, ResidencySearch, find_uses
+from tilewright.schedules.npu.residency import BufferUse, ResidencySearch, Staying, find_uses
 from tilewright.schedules.npu.sram import SramPlan, pack_sram
 from tilewright.schedules.npu.stripes import stripe_chain
 from tilewright.schedules.npu.tiling import Tiling
@@ -50,7 +50,7 @@ def plan_steps(region: Region, npu: Npu, chains: Sequence[Chain] = ()) -> Region
         staying = search.choose(share)
         tilings, cycles = _choose_tilings(search, staying, share, owners)
         constants, blocks, extents = _pack_all_constants(works, tilings, owners, npu)
-        kept = [use for use in uses.values() if use.name in staying]
+        kept = [use for use in uses.values() if use.name in staying.names]
         packed = pack_sram(npu, kept, works, tilings, extents)
         if packed is not None:
             break
@@ -82,7 +82,7 @@ def plan_steps(region: Region, npu: Npu, chains: Sequence[Chain] = ()) -> Region
         tuple(
             SpilledBuffer(use.name, use.nbytes, *lives[use.name])
             for use in uses.values()
-            if use.name not in staying and not use.is_input and not use.is_output
+            if use.name not in staying.names and not use.is_input and not use.is_output
         ),
         lives,
         packed.total_bytes,
@@ -114,7 +114,7 @@ def _expand(region: Region, chains: Sequence[Chain]) -> tuple[Region, list[int]]
 
 
 def _choose_tilings(
-    search: ResidencySearch, staying: set[str], share: float, owners: Sequence[int]
+    search: ResidencySearch, staying: Staying, share: float, owners: Sequence[int]
 ) -> tuple[list[Tiling], list[float]]:
     """The best tiling of every step; parts of one operator cut channels alike, to share weights."""
     parts: dict[int, list[int]] = defaultdict(list)

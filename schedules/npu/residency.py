@@ -7,8 +7,12 @@ buffers go too where the estimate says that larger tiles are worth more than the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.schedules.npu import cost
 from tilewright.schedules.npu.grid import Residency
@@ -31,13 +35,40 @@ class BufferUse:
     is_output: bool
     layout: Layout | None
 
-    @property
+    @cached_property
     def first(self) -> int:
         return min((*self.reads, *self.writes))
 
-    @property
+    @cached_property
     def last(self) -> int:
         return max((*self.reads, *self.writes))
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it takes of the SRAM when it stays."""
+        return self.layout.nbytes if self.layout is not None else 0
+
+
+@dataclass(frozen=True)
+class Staying:
+    """The buffers that stay, and the bytes they take at each operator."""
+
+    names: frozenset[str]
+    live: NDArray[np.int64]
+
+    @staticmethod
+    def all_of(uses: Iterable[BufferUse], steps: int) -> Staying:
+        """Every buffer that can stay."""
+        live = np.zeros(steps, np.int64)
+        able = [use for use in uses if use.layout is not None]
+        for use in able:
+            live[use.first : use.last + 1] += use.kept_bytes
+        return Staying(frozenset(use.name for use in able), live)
+
+    def without(self, use: BufferUse) -> Staying:
+        live = self.live.copy()
+        live[use.first : use.last + 1] -= use.kept_bytes
+        return Staying(self.names - {use.name}, live)
 
 
 def find_uses(region: Region, works: Sequence[Work], npu: Npu) -> dict[str, BufferUse]:
@@ -76,17 +107,18 @@ class ResidencySearch:
     uses: dict[str, BufferUse]
     _known: dict[Hashable, Candidates] = field(default_factory=dict)
 
-    def choose(self, share: float = 1.0) -> set[str]:
+    def choose(self, share: float) -> Staying:
         """The buffers to keep, when `share` of the SRAM may be taken at once."""
-        staying = {name for name, use in self.uses.items() if use.layout is not None}
+        staying = Staying.all_of(self.uses.values(), len(self.works))
         while (crowded := self._first_crowded(staying, share)) is not None:
-            here = [u for u in self._alive(staying, crowded) if u.layout is not None]
+            uses = (self.uses[name] for name in staying.names)
+            here = [use for use in uses if use.first <= crowded <= use.last]
             if not here:
                 break  # choosing the tiling will say what is missing
-            staying.remove(min(here, key=_worth).name)
+            staying = staying.without(min(here, key=_worth))
         return self._improve(staying, share)
 
-    def tiling(self, index: int, staying: set[str], share: float = 1.0) -> tuple[Tiling, float]:
+    def tiling(self, index: int, staying: Staying, share: float) -> tuple[Tiling, float]:
         """The best tiling of an operator; raises TilewrightError when none fits."""
         residency = self.residency(index, staying)
         budget = self.budget(index, staying, share)
@@ -97,7 +129,7 @@ class ResidencySearch:
         return choose_tiling(self.works[index], self.npu, residency, budget)
 
     def tiling_like(
-        self, index: int, staying: set[str], share: float, like: Tiling
+        self, index: int, staying: Staying, share: float, like: Tiling
     ) -> tuple[Tiling, float] | None:
         """The best tiling that cuts channels and reduction as `like` does, if one fits."""
         residency = self.residency(index, staying)
@@ -108,36 +140,33 @@ class ResidencySearch:
                 return found
         return None
 
-    def residency(self, index: int, staying: set[str]) -> Residency:
+    def residency(self, index: int, staying: Staying) -> Residency:
         work = self.works[index]
         output = self.uses[work.output.buffer]
-        stays = output.name in staying
-        inputs = tuple(tensor.buffer in staying for tensor in work.operator.inputs)
+        stays = output.name in staying.names
+        inputs = tuple(tensor.buffer in staying.names for tensor in work.operator.inputs)
         load = sum(
             float(cost.transfer_cycles(self.npu, 1, use.nbytes))
             for use in (self.uses[t.buffer] for t in work.operator.inputs)
-            if use.name in staying and use.is_input and use.first == index
+            if use.name in staying.names and use.is_input and use.first == index
         )
         return Residency(inputs, stays, output.is_output or not stays, load)
 
-    def budget(self, index: int, staying: set[str], share: float) -> int:
+    def budget(self, index: int, staying: Staying, share: float) -> int:
         """SRAM bytes an operator's slots may take; every ring may lose an alignment."""
-        kept = sum(_kept_bytes(use) for use in self._alive(staying, index))
         gaps = 5 * max(self.npu.channel_alignment, self.npu.tables.alignment)
-        return int(self.npu.sram_bytes * share) - kept - gaps
+        return int(self.npu.sram_bytes * share) - int(staying.live[index]) - gaps
 
-    def _alive(self, staying: set[str], index: int) -> list[BufferUse]:
-        uses = (self.uses[name] for name in sorted(staying))
-        return [use for use in uses if use.first <= index <= use.last]
-
-    def _first_crowded(self, staying: set[str], share: float) -> int | None:
+    def _first_crowded(self, staying: Staying, share: float) -> int | None:
+        """The first operator for which not even the leanest tiles find room."""
         for index in range(len(self.works)):
             residency = self.residency(index, staying)
             budget = self.budget(index, staying, share)
-            if all(
-                self._candidates(index, residency, thorough).best(budget) is None
+            leanest = (
+                self._candidates(index, residency, thorough).least_bytes
                 for thorough in (False, True)
-            ):
+            )
+            if all(least is None or least > budget for least in leanest):
                 return index
         return None
 
@@ -147,22 +176,18 @@ class ResidencySearch:
             self._known[key] = find_candidates(self.works[index], self.npu, residency, thorough)
         return self._known[key]
 
-    def _improve(self, staying: set[str], share: float) -> set[str]:
+    def _improve(self, staying: Staying, share: float) -> Staying:
         """Let single buffers go where that makes the operators of their life cheaper."""
-        for name in sorted(staying, key=lambda name: (-self.uses[name].nbytes, name)):
-            use, fewer = self.uses[name], staying - {name}
+        for name in sorted(staying.names, key=lambda name: (-self.uses[name].nbytes, name)):
+            use = self.uses[name]
+            fewer = staying.without(use)
             span = range(use.first, use.last + 1)
             if self._cycles(span, fewer, share) < self._cycles(span, staying, share):
                 staying = fewer
         return staying
 
-    def _cycles(self, span: range, staying: set[str], share: float) -> float:
+    def _cycles(self, span: range, staying: Staying, share: float) -> float:
         return sum(self.tiling(index, staying, share)[1] for index in span)
-
-
-def _kept_bytes(use: BufferUse) -> int:
-    assert use.layout is not None
-    return use.layout.nbytes
 
 
 def _worth(use: BufferUse) -> tuple[float, int, str]:

@@ -22,7 +22,7 @@ from tilewright.targets.description import Npu
 from tilewright.targets.errors import TilewrightError
 from tilewright.targets.operators import Region
 
-_ROOMS = (0.9, 0.75, 0.6)  # of the SRAM for a chain's stripes, by formula
+_ROOMS = (0.9, 0.75)  # of the SRAM for a chain's stripes, by formula
 
 
 @dataclass(frozen=True)

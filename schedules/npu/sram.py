@@ -19,9 +19,9 @@ from tilewright.schedules.npu.tiling import Tiling
 from tilewright.schedules.npu.work import Work
 from tilewright.targets.description import Npu
 
-_PACKING_EFFORT = 20_000
+_PACKING_EFFORT = 6_000
 # (operators ahead, share of the SRAM to fill), most hopeful first: packing may leave gaps.
-_AMBITIONS = ((32, 1.0), (32, 0.95), (16, 0.9), (8, 0.8), (2, 0.7), (0, 0.0))
+_AMBITIONS = ((32, 1.0), (32, 0.93), (12, 0.85), (2, 0.7), (0, 0.0))
 _LATENCIES = 4  # a transfer should last as many times its latency
 
 
@@ -57,7 +57,7 @@ def pack_sram(
         packing.make_images(constants)
         packing.join_images(worthwhile_bytes(npu))
         packing.load_ahead(ahead)
-        made = plan(packing.buffers, alignment, _PACKING_EFFORT)
+        made = plan(packing.buffers, alignment, _PACKING_EFFORT, npu.sram_bytes)
         if made.total_bytes <= npu.sram_bytes:
             images = packing.images(made.offsets)
             return SramPlan(made.offsets, images, made.total_bytes, tuple(packing.live))

@@ -7,6 +7,7 @@ it leaves free holds tensors that stay and weights that load ahead.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,11 +63,11 @@ class Candidates:
     cycles: NDArray[np.float64]  # infinite where illegal
     sram_bytes: NDArray[np.int64]
 
-    @property
-    def least_bytes(self) -> int:
-        """What the leanest legal tiling takes; 0 when none is legal."""
+    @cached_property
+    def least_bytes(self) -> int | None:
+        """What the leanest legal tiling takes; None when none is legal."""
         legal = np.isfinite(self.cycles)
-        return int(self.sram_bytes[legal].min()) if legal.any() else 0
+        return int(self.sram_bytes[legal].min()) if legal.any() else None
 
     def best(self, budget: int, like: Tiling | None = None) -> tuple[Tiling, float] | None:
         """The cheapest tiling within `budget` bytes of SRAM and its cycles, if any fits.
@@ -117,19 +118,19 @@ def choose_tiling(work: Work, npu: Npu, residency: Residency, budget: int) -> tu
 
     Raises TilewrightError naming the operator, what it needs at least, what there is, the way out.
     """
-    least = 0
+    least: int | None = None
     for thorough in (False, True):
         candidates = find_candidates(work, npu, residency, thorough)
         found = candidates.best(budget)
         if found:
             return found
-        least = candidates.least_bytes or least
+        least = candidates.least_bytes
     raise TilewrightError(_nothing_fits(work, npu, least, budget))
 
 
-def _nothing_fits(work: Work, npu: Npu, least: int, budget: int) -> str:
+def _nothing_fits(work: Work, npu: Npu, least: int | None, budget: int) -> str:
     name = ", ".join(work.operator.onnx_nodes) or work.operator.name
-    if not least:
+    if least is None:
         return (
             f"{name}: no tile of it fits {npu.accumulator_bytes} bytes of accumulators; "
             "leave it to the CPU or choose a larger target"
