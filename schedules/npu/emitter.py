@@ -15,7 +15,6 @@ from tilewright.schedules.npu.constants import Block, Range
 from tilewright.schedules.npu.geometry import Covered
 from tilewright.schedules.npu.layout import Layout, View
 from tilewright.schedules.npu.region_plan import Image, OperatorPlan, RegionPlan
-from tilewright.schedules.npu.sram import worthwhile_bytes
 from tilewright.targets import isa
 from tilewright.targets.operators import Tensor
 
@@ -120,7 +119,7 @@ class Emitter:
         if until <= start:
             return
         if self.loaded_images:
-            until = min(max(until, start + worthwhile_bytes(self.plan.npu)), image.nbytes)
+            until = min(max(until, start + self.plan.transfer_bytes), image.nbytes)
         self.loaded_images[image] = until
         offset = self.constants_offset + image.offset + start
         address = image.address + start

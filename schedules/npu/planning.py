@@ -40,8 +40,16 @@ class Chain:
     skewed: bool = False
 
 
-def plan_steps(region: Region, npu: Npu, chains: Sequence[Chain] = ()) -> RegionPlan:
-    """The plan of a region whose `chains` run in stripes, and all else operator by operator."""
+def plan_steps(
+    region: Region, npu: Npu, chains: Sequence[Chain] = (), latencies: int = 4
+) -> RegionPlan:
+    """The plan of a region whose `chains` run in stripes, and all else operator by operator.
+
+    Transfers of constants should last `latencies` times the DMA's latency: long ones waste less
+    of the channel, short ones let work begin earlier.
+    """
+    rate = min(npu.dram_bytes_per_cycle, npu.memory.dma_bytes_per_cycle)
+    transfer_bytes = int(latencies * npu.memory.dma_latency_cycles * rate)
     steps, owners = _expand(region, chains)
     works = [describe(operator, npu) for operator in steps.operators]
     uses = find_uses(steps, works, npu)
@@ -51,7 +59,7 @@ def plan_steps(region: Region, npu: Npu, chains: Sequence[Chain] = ()) -> Region
         tilings, cycles = _choose_tilings(search, staying, share, owners)
         constants, blocks, extents = _pack_all_constants(works, tilings, owners, npu)
         kept = [use for use in uses.values() if use.name in staying.names]
-        packed = pack_sram(npu, kept, works, tilings, extents)
+        packed = pack_sram(npu, kept, works, tilings, extents, transfer_bytes)
         if packed is not None:
             break
     else:
@@ -85,6 +93,7 @@ def plan_steps(region: Region, npu: Npu, chains: Sequence[Chain] = ()) -> Region
             if use.name not in staying.names and not use.is_input and not use.is_output
         ),
         lives,
+        transfer_bytes,
         packed.total_bytes,
         _live_by_owner(packed.live, owners, len(region.operators)),
     )

@@ -75,5 +75,6 @@ class RegionPlan:
     constants: bytes
     spilled: tuple[SpilledBuffer, ...]
     lives: Mapping[str, tuple[int, int]]
+    transfer_bytes: int
     sram_bytes: int
     sram_live: tuple[int, ...]

@@ -14,7 +14,7 @@ from tilewright.schedules.npu.chains import choose_chains
 from tilewright.schedules.npu.emit_multiply import emit_multiply
 from tilewright.schedules.npu.emit_vector import vector_emission
 from tilewright.schedules.npu.emitter import Emitter
-from tilewright.schedules.npu.planning import plan_steps
+from tilewright.schedules.npu.planning import Chain, plan_steps
 from tilewright.schedules.npu.region_plan import RegionPlan
 from tilewright.schedules.npu.waits import expected_starts, find_conflicts, order_stream
 from tilewright.targets import isa, timing
@@ -23,6 +23,7 @@ from tilewright.targets.errors import TilewrightError
 from tilewright.targets.operators import Region
 
 _ROOMS = (0.9, 0.75)  # of the SRAM for a chain's stripes, by formula
+_LATENCIES = (1, 16)  # tried beside what plan_steps takes by itself
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,19 @@ def plan_region(region: Region, npu: Npu, depth_first: bool = False) -> RegionPl
     that is expected to be faster; the arena must then be planned with the plan's own `lives`.
     Raises TilewrightError for an operator whose smallest tiles do not fit.
     """
-    plans = [plan_steps(region, npu)]
-    if depth_first and plans[0].spilled:
+    shapes: list[list[Chain]] = [[]]
+    whole = plan_steps(region, npu)
+    if depth_first and whole.spilled:
         for room in _ROOMS:
-            chains = choose_chains(region, npu, plans[0], room)
-            for skewed in (False, True):
-                shaped = [replace(chain, skewed=skewed) for chain in chains]
-                with suppress(TilewrightError):  # stripes that do not pack are no plan
-                    plans.append(plan_steps(region, npu, shaped))
-    return min(plans, key=expected_cycles) if len(plans) > 1 else plans[0]
+            chains = choose_chains(region, npu, whole, room)
+            shapes += [chains, [replace(chain, skewed=True) for chain in chains]]
+    plans = {0: whole}
+    for index, shape in enumerate(shapes):
+        with suppress(TilewrightError):  # stripes that do not pack are no plan
+            plans[index] = plans.get(index) or plan_steps(region, npu, shape)
+    best = min(plans, key=lambda index: (expected_cycles(plans[index]), index))
+    longer = [plan_steps(region, npu, shapes[best], latencies) for latencies in _LATENCIES]
+    return min([plans[best], *longer], key=expected_cycles)
 
 
 def expected_cycles(region_plan: RegionPlan) -> float:

@@ -22,7 +22,6 @@ from tilewright.targets.description import Npu
 _PACKING_EFFORT = 6_000
 # (operators ahead, share of the SRAM to fill), most hopeful first: packing may leave gaps.
 _AMBITIONS = ((32, 1.0), (32, 0.93), (12, 0.85), (2, 0.7), (0, 0.0))
-_LATENCIES = 4  # a transfer should last as many times its latency
 
 
 @dataclass(frozen=True)
@@ -35,27 +34,25 @@ class SramPlan:
     live: tuple[int, ...]
 
 
-def worthwhile_bytes(npu: Npu) -> int:
-    """A transfer of so many bytes hides its latency well."""
-    rate = min(npu.dram_bytes_per_cycle, npu.memory.dma_bytes_per_cycle)
-    return int(_LATENCIES * npu.memory.dma_latency_cycles * rate)
-
-
 def pack_sram(
     npu: Npu,
     kept: Sequence[BufferUse],
     works: Sequence[Work],
     tilings: Sequence[Tiling],
     constants: Sequence[tuple[int, int]],
+    transfer_bytes: int,
 ) -> SramPlan | None:
-    """Places for everything; `constants` are each operator's (offset, bytes). None: no room."""
+    """Places for everything; `constants` are each operator's (offset, bytes). None: no room.
+
+    Images smaller than `transfer_bytes` are joined with their neighbours.
+    """
     alignment = max(npu.channel_alignment, npu.tables.alignment)
     for ahead, share in _AMBITIONS:
         packing = _Packing(alignment, int(npu.sram_bytes * share), len(tilings))
         packing.add_buffers(kept)
         packing.add_rings(works, tilings, constants)
         packing.make_images(constants)
-        packing.join_images(worthwhile_bytes(npu))
+        packing.join_images(transfer_bytes)
         packing.load_ahead(ahead)
         made = plan(packing.buffers, alignment, _PACKING_EFFORT, npu.sram_bytes)
         if made.total_bytes <= npu.sram_bytes:
