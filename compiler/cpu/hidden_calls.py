@@ -57,7 +57,8 @@ def restore_calls(
         if not symbol.startswith(PREFIX):
             return None
         call = hidden[int(symbol.removeprefix(PREFIX))]
-        arguments = dict(zip(variables_in(call), value.args[1].fields, strict=True))
+        pairs = zip(variables_in(call), value.args[1].fields, strict=True)
+        arguments = {old: new for old, new in pairs if not old.same_as(new)}
         moved = substitute(call, arguments)
         if isinstance(call.op, tvm.ir.GlobalVar):
             return relax.Call(symbols[call.op.name_hint], moved.args)
