@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from tilewright.schedules.npu import cost
 from tilewright.schedules.npu.grid import Residency
 from tilewright.schedules.npu.layout import Layout, find_layout
-from tilewright.schedules.npu.tiling import Candidates, Tiling, choose_tiling, find_candidates
+from tilewright.schedules.npu.tiling import (
+    Candidates,
+    Tiling,
+    choose_tiling,
+    find_candidates,
+    memory_gaps,
+)
 from tilewright.schedules.npu.work import Work
 from tilewright.targets.description import Npu
 from tilewright.targets.operators import Region, Tensor
@@ -154,8 +160,8 @@ class ResidencySearch:
 
     def budget(self, index: int, staying: Staying, share: float) -> int:
         """SRAM bytes an operator's slots may take; every ring may lose an alignment."""
-        gaps = 5 * max(self.npu.channel_alignment, self.npu.tables.alignment)
-        return int(self.npu.sram_bytes * share) - int(staying.live[index]) - gaps
+        kept = int(staying.live[index])
+        return int(self.npu.sram_bytes * share) - kept - memory_gaps(self.npu)
 
     def _first_crowded(self, staying: Staying, share: float) -> int | None:
         """The first operator for which not even the leanest tiles find room."""

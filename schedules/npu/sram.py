@@ -20,6 +20,7 @@ from tilewright.schedules.npu.work import Work
 from tilewright.targets.description import Npu
 
 _PACKING_EFFORT = 6_000
+_WORTH_SEARCHING = 1.04  # a search does not often win more
 # (operators ahead, share of the SRAM to fill), most hopeful first: packing may leave gaps.
 _AMBITIONS = ((32, 1.0), (32, 0.93), (12, 0.85), (2, 0.7), (0, 0.0))
 
@@ -54,7 +55,9 @@ def pack_sram(
         packing.make_images(constants)
         packing.join_images(transfer_bytes)
         packing.load_ahead(ahead)
-        made = plan(packing.buffers, alignment, _PACKING_EFFORT, npu.sram_bytes)
+        made = plan(packing.buffers, alignment, 0, npu.sram_bytes)
+        if npu.sram_bytes < made.total_bytes <= npu.sram_bytes * _WORTH_SEARCHING:
+            made = plan(packing.buffers, alignment, _PACKING_EFFORT, npu.sram_bytes)
         if made.total_bytes <= npu.sram_bytes:
             images = packing.images(made.offsets)
             return SramPlan(made.offsets, images, made.total_bytes, tuple(packing.live))

@@ -128,6 +128,11 @@ def choose_tiling(work: Work, npu: Npu, residency: Residency, budget: int) -> tu
     raise TilewrightError(_nothing_fits(work, npu, least, budget))
 
 
+def memory_gaps(npu: Npu) -> int:
+    """SRAM bytes that alignment may cost an operator: a gap before each of its rings."""
+    return 5 * max(npu.channel_alignment, npu.tables.alignment)
+
+
 def _nothing_fits(work: Work, npu: Npu, least: int | None, budget: int) -> str:
     name = ", ".join(work.operator.onnx_nodes) or work.operator.name
     if least is None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.schedules.random_regions import Maker, bundled, conv_region, tiny_npu
+from tilewright.schedules.npu.fits import memory_refusal
 from tilewright.schedules.npu.grid import Residency
 from tilewright.schedules.npu.layout import find_layout
+from tilewright.schedules.npu.schedule import plan_region
 from tilewright.schedules.npu.tiling import choose_tiling, find_candidates
 from tilewright.schedules.npu.work import describe
 from tilewright.targets.errors import TilewrightError
-from tilewright.targets.operators import Tensor
+from tilewright.targets.operators import Region, Tensor
 
 STREAMED = Residency((False,), output=False, stored=True)
 
@@ -35,6 +39,29 @@ def test_slots_fit_the_budget_and_accumulators_their_buffer(seed: int) -> None:
         return
     assert sum(size * slots for size, slots in tiling.rings.values()) <= budget
     assert tiling.rows * tiling.columns * tiling.channels * 4 <= npu.accumulator_bytes
+
+
+def test_what_fits_alone_can_be_planned_and_what_does_not_says_why() -> None:
+    npu = bundled("mcu-16")
+    small = replace(npu, memory=replace(npu.memory, sram_kib=4))
+    fitting = refused = 0
+    for seed in range(60):
+        maker = Maker(random.Random(seed), channels=64)
+        conv = maker.conv(maker._tensor(9, 9, random.Random(seed).randint(1, 64)))
+        if conv is None:
+            continue
+        ends = ((conv.input.buffer,), (conv.output.buffer,))
+        region = Region("region", (conv,), *ends, maker.buffers)
+        reason = memory_refusal(conv, small)
+        if reason is None:
+            assert len(plan_region(region, small).operators) == 1
+            fitting += 1
+        else:
+            assert re.fullmatch(r"its smallest tiles need \d+ bytes of SRAM, .* to give", reason)
+            with pytest.raises(TilewrightError, match="conv: its smallest tiles need"):
+                plan_region(region, small)
+            refused += 1
+    assert fitting > 5 and refused > 5
 
 
 def test_the_choice_is_within_a_percent_of_the_cheapest() -> None:
