@@ -28,7 +28,12 @@ def attribute(run: Statistics, emission: Emission, npu: Npu) -> list[OperatorSha
     """One share for each operator of the region; `run` must have been traced."""
     count = len(emission.sram_live)
     owners = emission.operator_of_instruction
-    added = _added_cycles(owners, run.trace, run.cycles, count)
+    added = [0] * count
+    by_step = _added_cycles(
+        emission.step_of_instruction, run.trace, run.cycles, len(emission.owners)
+    )
+    for owner, cycles in zip(emission.owners, by_step, strict=True):
+        added[owner] += cycles
     moved = [0] * count
     picojoules = [cycles * npu.energy.idle_mw * 1e3 / npu.clock_mhz for cycles in added]
     for instruction, owner in zip(emission.stream.instructions, owners, strict=False):
@@ -42,18 +47,17 @@ def attribute(run: Statistics, emission: Emission, npu: Npu) -> list[OperatorSha
 
 
 def _added_cycles(
-    owners: Sequence[int], trace: Sequence[tuple[int, int]], makespan: int, count: int
+    steps: Sequence[int], trace: Sequence[tuple[int, int]], makespan: int, count: int
 ) -> list[int]:
-    """Each operator's increments of the latest end so far, operators in their order.
+    """Each step's increments of the latest end so far, steps in their order.
 
-    An operator that ends under an earlier one adds nothing. What END waits for afterwards goes to
-    the last operator.
+    A step that ends under an earlier one adds nothing. What END waits for afterwards goes to the
+    last step.
     """
     ends = [0] * count
-    for owner, (_, end) in zip(owners, trace, strict=False):
-        ends[owner] = max(ends[owner], end)
-    if count:
-        ends[-1] = max(ends[-1], makespan)
+    for step, (_, end) in zip(steps, trace, strict=False):
+        ends[step] = max(ends[step], end)
+    ends[-1] = max(ends[-1], makespan)
     added, latest = [], 0
     for end in ends:
         added.append(max(end - latest, 0))

@@ -80,15 +80,15 @@ class Emitter:
     buffer_offsets: Mapping[str, int]
     constants_offset: int
     instructions: list[isa.Instruction] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
-    owner: int = 0
+    steps: list[int] = field(default_factory=list)
+    step: int = 0
     next_accumulator: int = 0
     loaded_pixels: dict[str, int] = field(default_factory=dict)
     loaded_images: dict[Image, int] = field(default_factory=dict)
 
     def add(self, instruction: isa.Instruction) -> None:
         self.instructions.append(instruction)
-        self.owners.append(self.owner)
+        self.steps.append(self.step)
 
     def accumulators(self, elements: int) -> int:
         """The address of as many accumulators, going round the buffer."""

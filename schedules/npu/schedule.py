@@ -30,12 +30,18 @@ _LATENCIES = (1, 16)  # tried beside what plan_steps takes by itself
 class Emission:
     """A command stream, and for each of its instructions but END the operator it serves.
 
-    `sram_live` are the bytes of SRAM taken at each operator.
+    Operators in stripes are several steps; `owners` says of which operator each step is a part,
+    and `sram_live` are the bytes of SRAM taken at each operator.
     """
 
     stream: isa.CommandStream
-    operator_of_instruction: list[int]
+    step_of_instruction: list[int]
+    owners: tuple[int, ...]
     sram_live: tuple[int, ...]
+
+    @property
+    def operator_of_instruction(self) -> list[int]:
+        return [self.owners[step] for step in self.step_of_instruction]
 
 
 def plan_region(region: Region, npu: Npu, depth_first: bool = False) -> RegionPlan:
@@ -84,8 +90,8 @@ def _write_program(
 ) -> Emitter:
     """All instructions in program order, without waits."""
     emitter = Emitter(region_plan, buffer_offsets, constants_offset)
-    for step, owner in zip(region_plan.operators, region_plan.owners, strict=True):
-        emitter.owner = owner
+    for index, step in enumerate(region_plan.operators):
+        emitter.step = index
         if step.work.multiply is not None:
             emit_multiply(emitter, step)
         else:
@@ -110,8 +116,8 @@ def emit(
         _arena_bytes(instructions),
         npu.digest[:8],
     )
-    owners = [emitter.owners[index] for index in order]
-    return Emission(stream, owners, region_plan.sram_live)
+    steps = [emitter.steps[index] for index in order]
+    return Emission(stream, steps, region_plan.owners, region_plan.sram_live)
 
 
 def _accumulator_bytes(instructions: Sequence[isa.Instruction]) -> int:
