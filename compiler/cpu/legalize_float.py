@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from tilewright.compiler.cpu.operands import (
     ANCHOR,
+    INJECTIVE,
     Legalize,
     call_kernel,
     image_operator,
@@ -25,6 +26,7 @@ from tilewright.schedules.cpu.computations import (
     product,
 )
 from tilewright.schedules.cpu.facts import CpuFacts
+from tilewright.schedules.cpu.terms import Expr
 
 
 def float_legalizations(cpu: CpuFacts) -> dict[str, Legalize]:
@@ -32,6 +34,7 @@ def float_legalizations(cpu: CpuFacts) -> dict[str, Legalize]:
     return {
         "relax.nn.conv2d": lambda builder, call: _convolution(builder, call, cpu),
         "relax.matmul": lambda builder, call: _matmul(builder, call, cpu),
+        "relax.take": _take,
     }
 
 
@@ -117,3 +120,25 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> rel
         )
 
     return call_kernel(builder, compute, [a, b], "matmul", ANCHOR)
+
+
+def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """A negative index counts from the end; one outside is held at the edge.
+
+    No index may read another tensor's memory.
+    """
+    shape = shape_of(call.args[0])
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis) % len(shape)
+    rank = len(shape_of(call.args[1]))
+    extent = shape[axis]
+
+    def compute(x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        def element(*at: Expr) -> Expr:
+            index = indices[at[axis : axis + rank]] if rank else indices()
+            index = tirx.Select(index < 0, index + extent, index)
+            held = tirx.max(tirx.min(index, extent - 1), 0)
+            return x[(*at[:axis], held, *at[axis + rank :])]
+
+        return te.compute(shape_of(call), element, name="take")
+
+    return call_kernel(builder, compute, list(call.args), "take", INJECTIVE)

@@ -26,6 +26,7 @@ from tilewright.schedules.cpu.grouping import (
     row_run,
     with_flat_rows,
 )
+from tilewright.schedules.cpu.handmade import in_one_task, is_handmade
 from tilewright.schedules.cpu.inline import inline_blocks
 from tilewright.schedules.cpu.nests import REDUCED, Nest, Opaque, parse, read, written
 from tilewright.schedules.cpu.row_program import RowProgram
@@ -49,6 +50,8 @@ class Kernel:
 
 def schedule(function: tirx.PrimFunc, cpu: CpuFacts) -> list[Kernel]:
     """The kernels that compute `function`, in the order they must run."""
+    if is_handmade(function):
+        return [Kernel(*in_one_task(function))]
     inlined = with_vector_math(inline_blocks(function))
     nests = parse(inlined)
     parameters = list(inlined.params)

@@ -76,7 +76,8 @@ class _Run:
         cuts: Sequence[float],
     ) -> None:
         self.main, self.kernels, self.library, self.cuts = main, kernels, library, cuts
-        self.values: dict[relax.Var, Any] = dict(zip(main.params, inputs, strict=True))
+        dense = map(np.ascontiguousarray, inputs)
+        self.values: dict[relax.Var, Any] = dict(zip(main.params, dense, strict=True))
 
     def result(self) -> Any:
         for block in self.main.body.blocks:
