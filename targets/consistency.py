@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tilewright.targets.groups import Cpu, Npu
 from tilewright.targets.schema import DescriptionError
@@ -46,6 +47,7 @@ def _npu_problems(npu: Npu | None) -> Iterator[str]:
     ):
         if value & (value - 1):
             yield f"{name} = {value} must be a power of two"
+    yield from _thermal_problems(npu)
     if npu.tables.alignment < 4:
         yield f"npu.tables.alignment = {npu.tables.alignment}: int32 tables need 4 or more"
 
@@ -93,4 +95,28 @@ def _memory_problems(npu: Npu) -> Iterator[str]:
         yield (
             f"npu.memory.dma_bytes_per_cycle = {memory.dma_bytes_per_cycle} exceeds what all "
             f"banks take ({memory.bank_bytes_per_cycle * memory.banks} bytes a cycle)"
+        )
+
+
+def _thermal_problems(npu: Npu) -> Iterator[str]:
+    thermal = npu.thermal
+    if thermal is None:
+        return
+    points, clocks = thermal.throttle_c, thermal.throttle_clock_percent
+    if not points or len(points) != len(clocks):
+        yield (
+            f"npu.thermal.throttle_c has {len(points)} points, throttle_clock_percent "
+            f"{len(clocks)}: each point needs its clock"
+        )
+        return
+    if clocks[0] != 100:
+        yield "npu.thermal.throttle_clock_percent must begin with 100: below it nothing is slowed"
+    if any(low >= high for low, high in pairwise(points)):
+        yield f"npu.thermal.throttle_c = {list(points)} must rise"
+    if any(low < high for low, high in pairwise(clocks)):
+        yield f"npu.thermal.throttle_clock_percent = {list(clocks)} must not rise"
+    if points[0] <= thermal.ambient_c:
+        yield (
+            f"npu.thermal.throttle_c begins at {points[0]:g}, not above ambient_c = "
+            f"{thermal.ambient_c:g}: the NPU would always be slowed"
         )

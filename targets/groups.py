@@ -145,6 +145,22 @@ class Energy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Thermal:
+    """[npu.thermal] How the NPU warms up, as one lump, and where it is slowed down.
+
+    Between two throttle points the clock follows a straight line.
+    """
+
+    resistance_k_per_w: float = key("from the NPU to the air around", 0.001, 10000)
+    capacity_j_per_k: float = key("of the chip and what it is mounted on", 0.0001, 100000)
+    ambient_c: float = key("of the air around", -60, 150, default=25.0)
+    throttle_c: tuple[float, ...] = key("temperatures of the throttle points, rising", -60, 200)
+    throttle_clock_percent: tuple[float, ...] = key(
+        "of the clock at each of these points, falling; the first is 100", 1, 100
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Npu:
     """[npu] One NPU core."""
 
@@ -159,6 +175,7 @@ class Npu:
     support: Support
     energy: Energy
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    thermal: Thermal | None = None
 
     @property
     def macs_per_cycle(self) -> int:

@@ -141,7 +141,7 @@ def type_name(hint: Any) -> str:
     if isinstance(hint, types.UnionType):
         hint = next(option for option in typing.get_args(hint) if option is not type(None))
     if typing.get_origin(hint) is tuple:
-        return "list of strings"
+        return "list of numbers" if float in typing.get_args(hint) else "list of strings"
     return {int: "integer", float: "number", bool: "true or false", str: "string"}[hint]
 
 
@@ -155,6 +155,9 @@ def _read_key(
     elif wanted == "list of strings":
         mistakes += [m for entry in value for m in _choice_mistakes(entry, spec, dotted)]
         return tuple(value)
+    elif wanted == "list of numbers":
+        mistakes += [m for entry in value for m in _range_mistakes(entry, spec, dotted)]
+        return tuple(float(entry) for entry in value)
     else:
         mistakes += _choice_mistakes(value, spec, dotted) + _range_mistakes(value, spec, dotted)
     return float(value) if wanted == "number" and _has_type(value, wanted) else value
@@ -163,6 +166,8 @@ def _read_key(
 def _has_type(value: Any, wanted: str) -> bool:
     if wanted == "list of strings":
         return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    if wanted == "list of numbers":
+        return isinstance(value, list) and all(_has_type(entry, "number") for entry in value)
     if wanted == "true or false":
         return isinstance(value, bool)
     if wanted == "string":
