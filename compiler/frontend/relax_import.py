@@ -16,7 +16,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from tilewright.compiler.frontend.converters import CONVERTERS
 from tilewright.compiler.frontend.opset import opset_of
 from tilewright.compiler.frontend.shapes import input_shapes
-from tilewright.passes.constants import has_static_type
+from tilewright.passes.constants import has_static_type, shape_of
 from tilewright.passes.fold_shapes import fold_shapes
 from tilewright.passes.names import onnx_nodes_of, original_name, with_names
 from tilewright.passes.rewriter import Rewriter
@@ -91,11 +91,17 @@ def _bound_constants(binding: relax.Binding) -> Iterator[relax.Binding]:
     for field in binding.value.fields:
         if isinstance(field, tvm.ir.Constant):
             var = relax.Var("constant", field.ty)
-            yield relax.VarBinding(var, field)
+            yield relax.VarBinding(var, _copy(field))
             fields.append(var)
         else:
             fields.append(field)
     yield relax.VarBinding(binding.var, relax.Tuple(fields))
+
+
+def _copy(constant: relax.Expr) -> relax.Expr:
+    """The constant as something computed, which TVM's passes do not put in its readers' place."""
+    copied = relax.op.broadcast_to(constant, shape_of(constant))
+    return relax.BlockBuilder().normalize(copied)
 
 
 class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
@@ -176,6 +182,8 @@ class NamingImporter(ONNXGraphImporter):  # type: ignore[misc]
         for binding, name in zip(bindings, names, strict=True):
             if isinstance(binding.value, relax.Tuple):
                 yield from _bound_constants(binding)
+            elif isinstance(binding.value, tvm.ir.Constant):
+                yield relax.VarBinding(binding.var, _copy(binding.value))
             elif not name:
                 yield binding
             elif isinstance(binding, relax.MatchCast):
