@@ -23,7 +23,7 @@ from tilewright.compiler.cpu.legalize_float import float_legalizations
 from tilewright.compiler.cpu.legalize_pooling import POOLING
 from tilewright.compiler.cpu.legalize_quantized import quantized_legalizations
 from tilewright.compiler.cpu.legalize_scaling import SCALING
-from tilewright.compiler.cpu.machine import resolve
+from tilewright.compiler.cpu.machine import common_facts
 from tilewright.compiler.cpu.operands import Legalize
 from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
@@ -39,7 +39,7 @@ def lower_to_kernels(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
 
     Raises ModelError for an operator that no kernel can be made of.
     """
-    facts = resolve(cpu)
+    facts = common_facts(cpu)
     regions = {
         variable.name_hint: function
         for variable, function in module.functions.items()

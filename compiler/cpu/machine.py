@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm.target import codegen
@@ -54,9 +54,31 @@ def resolve(cpu: Cpu) -> CpuFacts:
         cores=cpu.cores,
         vector_bits=vectors.bits if vectors else 0,
         vector_registers=vectors.registers if vectors else 16,
-        has_fma=family == "aarch64" or bool(known & {"fma", "vfp4", "f", "mve.fp"}),
         multiplies_pairs=family == "x86_64" and vectors is not None,
     )
+
+
+def common_facts(cpu: Cpu) -> CpuFacts:
+    """The facts of `cpu` that also hold here: one lowering serves the board and this machine.
+
+    Only instructions named outright can be missing on the other side; LLVM spells out the rest.
+    """
+    facts = resolve(cpu)
+    if not facts.multiplies_pairs or (cpu.triple, cpu.cpu) == ("native", "native"):
+        return facts
+    here = resolve(_Native(cpu.cores))
+    both = here.multiplies_pairs and here.vector_bits >= facts.vector_bits
+    return replace(facts, multiplies_pairs=both)
+
+
+@dataclass(frozen=True)
+class _Native:
+    """This machine, as a target would describe it."""
+
+    cores: int
+    triple: str = "native"
+    cpu: str = "native"
+    features: str = "native"
 
 
 def llvm_target(cpu: CpuFacts) -> tvm.target.Target:
@@ -71,7 +93,15 @@ def llvm_target(cpu: CpuFacts) -> tvm.target.Target:
         target["mattr"] = features
     if "eabihf" in cpu.triple:
         target["mfloat-abi"] = "hard"
+    if _family(cpu.triple) == "riscv":
+        target["mabi"] = _riscv_abi(cpu.triple, features)
     return tvm.target.Target(target)
+
+
+def _riscv_abi(triple: str, features: list[str]) -> str:
+    """The calling convention that C compilers choose for these features; LLVM assumes none."""
+    integers = "lp64" if triple.startswith("riscv64") else "ilp32"
+    return integers + ("d" if "+d" in features else "f" if "+f" in features else "")
 
 
 def _family(triple: str) -> str:

@@ -33,7 +33,6 @@ class CpuFacts:
     cores: int = 1
     vector_bits: int = 0
     vector_registers: int = 16
-    has_fma: bool = True
     multiplies_pairs: bool = False  # adds products of int16 pairs in one instruction
 
     def lanes(self, dtype_bits: int) -> int:
