@@ -1,6 +1,7 @@
 """Bring each idea to one form, so that later passes need to know only that one.
 
     permute_dims by the identity, reshape to the same shape      ->  dropped
+    astype to the same type, broadcast_to the same shape         ->  dropped
     flatten, squeeze, expand_dims, reshape(reshape(x))           ->  reshape(x)
     reshape or permute_dims of a constant                        ->  the constant, rearranged
     where(isnan(c), d, c) of constants                           ->  the constant it is
@@ -126,6 +127,17 @@ def _chosen(call: relax.Call, rewriter: Rewriter) -> relax.Expr | None:
     return None if tested is None else constant(np.where(np.isnan(tested), taken, other))
 
 
+def _cast(call: relax.Call, _rewriter: Rewriter) -> relax.Expr | None:
+    return call.args[0] if dtype_of(call.args[0]) == dtype_of(call) else None
+
+
+def _broadcast(call: relax.Call, _rewriter: Rewriter) -> relax.Expr | None:
+    """A broadcast to the shape it has; that of a constant is a result of the graph and stays."""
+    source = call.args[0]
+    is_variable = isinstance(source, relax.Var)
+    return source if is_variable and shape_of(source) == shape_of(call) else None
+
+
 def _one_clip(call: relax.Call, bounds: Bounds, rewriter: Rewriter) -> relax.Expr | None:
     source, names = call.args[0], joined_names(call)
     inner = rewriter.definition(source)
@@ -215,5 +227,7 @@ RULES: dict[str, Callable[[relax.Call, Rewriter], relax.Expr | None]] = {
     "relax.squeeze": _rearranged,
     "relax.expand_dims": _rearranged,
     "relax.permute_dims": _permuted,
+    "relax.astype": _cast,
+    "relax.broadcast_to": _broadcast,
     "relax.where": _chosen,
 }

@@ -8,16 +8,12 @@ import onnx
 
 from tilewright.compiler.frontend.control_flow import flatten_control_flow, refuse_control_flow
 from tilewright.compiler.frontend.folding import fold_constants
+from tilewright.compiler.frontend.functions import inline_functions
 from tilewright.compiler.frontend.opset import raise_opset
 from tilewright.compiler.frontend.relax_import import importable_operators
 from tilewright.compiler.frontend.rewrites import rewrite_operators
 from tilewright.compiler.frontend.shapes import Shape, bind_shapes
-from tilewright.compiler.frontend.tidy import (
-    drop_unused,
-    inline_functions,
-    name_nodes,
-    sort_nodes,
-)
+from tilewright.compiler.frontend.tidy import drop_unused, name_nodes, sort_nodes
 
 
 def prepare(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None = None) -> onnx.ModelProto:

@@ -1,43 +1,13 @@
-"""Bring an ONNX graph into plain form: functions inlined, nodes sorted and named, no leftovers."""
+"""Bring an ONNX graph into plain form: nodes sorted and named, no leftovers."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
 import onnx
-import onnx.inliner
 
-from tilewright.compiler.frontend.opset import opset_of
 from tilewright.compiler.frontend.shapes import real_inputs
 from tilewright.targets.errors import ModelError
-
-
-def inline_functions(model: onnx.ModelProto, known: Container[str]) -> onnx.ModelProto:
-    """The model with functions replaced by their bodies: its own, and the standard's.
-
-    Of the standard's operators that are defined as functions, those in `known` stay.
-    """
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    unknown = sorted({n.op_type for n in model.graph.node if n.op_type not in known})
-    version = opset_of(model)
-    expandable = [("", name) for name in unknown if _is_function(name, version)]
-    if not expandable:
-        return model
-    try:
-        return onnx.inliner.inline_selected_functions(
-            model, expandable, inline_schema_functions=True
-        )
-    except Exception:  # what stays unknown is refused by name at import
-        return model
-
-
-def _is_function(name: str, version: int) -> bool:
-    try:
-        schema = onnx.defs.get_schema(name, version, "")
-    except onnx.defs.SchemaError:
-        return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

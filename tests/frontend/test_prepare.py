@@ -259,5 +259,24 @@ def test_functions_are_expanded() -> None:
     model = model_of(nodes, {"x": [5]}, ["y"])
     prepared = prepare(model)
     assert "Celu" not in kinds(prepared)
+    assert {original_name(node.name) for node in prepared.graph.node} == {"celu"}
     x = np.linspace(-2, 2, 5, dtype=np.float32)
     np.testing.assert_allclose(run(prepared, {"x": x})[0], run(model, {"x": x})[0], rtol=1e-6)
+
+
+def test_functions_of_the_model_are_expanded_under_the_name_of_their_call() -> None:
+    body = [make("Neg", ["a"], ["t"]), make("Add", ["t", "b"], ["r"])]
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("own", 1)]
+    function = onnx.helper.make_function("own", "Difference", ["a", "b"], ["r"], body, opsets[:1])
+    nodes = [
+        make("Difference", ["x", "z"], ["m"], name="first", domain="own"),
+        make("Difference", ["m", "z"], ["y"], name="second", domain="own"),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    inputs = [value(name, FLOAT, [3]) for name in ("x", "z")]
+    graph = onnx.helper.make_graph(nodes, "graph", inputs, [value("y", FLOAT, [3])])
+    model = onnx.helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=8)
+    prepared = prepare(model)
+    assert [original_name(n.name) for n in prepared.graph.node] == ["first"] * 2 + ["second"] * 2
+    feed = {"x": np.float32([1, 2, 3]), "z": np.float32([5, 7, 11])}
+    np.testing.assert_array_equal(run(prepared, feed)[0], feed["x"])
