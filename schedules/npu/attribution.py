@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.schedules.npu.schedule import Emission
 from tilewright.targets import timing
+from tilewright.targets.backend import OperatorShare
 from tilewright.targets.description import Npu
 from tilewright.targets.simulator import Statistics
-
-
-@dataclass(frozen=True)
-class OperatorShare:
-    """`cycles` are what the operator adds to the makespan; all operators' sum is the makespan.
-
-    `energy_uj` is of its instructions and of what the NPU draws all the time for its cycles.
-    """
-
-    cycles: int
-    dram_bytes: int
-    sram_peak_bytes: int
-    energy_uj: float
 
 
 def attribute(run: Statistics, emission: Emission, npu: Npu) -> list[OperatorShare]:

@@ -1,9 +1,10 @@
 """Choose which chains of operators run depth first, and in how high stripes.
 
-Worth it where intermediates would go through the DRAM. By formula, for every chain around such an
-intermediate: the highest stripes that fit what stays of the SRAM, and then the busiest of array,
-vector engine and DRAM against the operators one by one. The best division of the region into chains
-and single operators is a shortest path over the positions between operators.
+Worth it where intermediates would go through the DRAM; in a region without any, where pooling or
+element-wise work can run beside a convolution's. By formula, for every chain of that kind: the highest stripes that fit
+what stays of the SRAM, and then the busiest of array, vector engine and DRAM against the operators
+one by one. The best division of the region into chains and single operators is a shortest path
+over the positions between operators.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class _Chooser:
         kept = (*self.region.inputs, *self.region.outputs)
         internal = internal_buffers(operators, self.readers, kept)
         inner = {operator.output.buffer for operator in operators[:-1]}
-        if inner - internal or not inner & self.spilled or not _whole_views(operators, inner):
+        if inner - internal or not _whole_views(operators, inner):
+            return None
+        if not (inner & self.spilled if self.spilled else _mixes_engines(operators)):
             return None
         rows = operators[-1].output.height
         taken = self._taken(start, end, inner)
@@ -159,6 +162,12 @@ class _Chooser:
         )
         overhead = stripes * len(operators) * (start + vector.startup_cycles) / 2
         return total.bound_cycles(self.npu) + overhead
+
+
+def _mixes_engines(operators: Sequence[Operator]) -> bool:
+    """Some work for the array and some for the vector engine alone, which then run together."""
+    multiplies = [isinstance(operator, Conv2d) for operator in operators]
+    return any(multiplies) and not all(multiplies)
 
 
 def _rows_in_swing(

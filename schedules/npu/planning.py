@@ -12,13 +12,13 @@ from tilewright.schedules.npu.region_plan import (
     OperatorPlan,
     RegionPlan,
     Resident,
-    SpilledBuffer,
 )
 from tilewright.schedules.npu.residency import BufferUse, ResidencySearch, Staying, find_uses
 from tilewright.schedules.npu.sram import SramPlan, pack_sram
 from tilewright.schedules.npu.stripes import stripe_chain
 from tilewright.schedules.npu.tiling import Tiling
 from tilewright.schedules.npu.work import Work, describe
+from tilewright.targets.backend import SpilledBuffer
 from tilewright.targets.description import Npu
 from tilewright.targets.errors import MemoryLimitError
 from tilewright.targets.operators import Operator, Region

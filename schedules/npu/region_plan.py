@@ -10,6 +10,7 @@ from tilewright.schedules.npu.grid import Residency
 from tilewright.schedules.npu.layout import Layout
 from tilewright.schedules.npu.tiling import Tiling
 from tilewright.schedules.npu.work import Work
+from tilewright.targets.backend import SpilledBuffer
 from tilewright.targets.description import Npu
 from tilewright.targets.operators import Region
 
@@ -30,16 +31,6 @@ class Image:
     offset: int
     nbytes: int
     address: int
-
-
-@dataclass(frozen=True)
-class SpilledBuffer:
-    """A buffer of the region's own that needs the arena, from one operator to another."""
-
-    buffer: str
-    nbytes: int
-    first_operator: int
-    last_operator: int
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def plan_region(region: Region, npu: Npu, depth_first: bool = False) -> RegionPl
     """
     shapes: list[list[Chain]] = [[]]
     whole = plan_steps(region, npu)
-    if depth_first and whole.spilled:
+    if depth_first:
         for room in _ROOMS:
             chains = choose_chains(region, npu, whole, room)
             shapes += [chains, [replace(chain, skewed=True) for chain in chains]]
