@@ -8,7 +8,8 @@ The 4: accumulators must outnumber the latency of an addition. The last term: th
 streams from the second-level cache. loads is rows + vectors, and a row more for each where a tile
 crosses bands (lines of an image): rows are then at no fixed distance and their addresses do not
 stay in registers. A tile also pays for its addresses and for writing back. So tiles grow tall
-until the registers are full, unless rows or columns would be wasted at the edges.
+until the registers are full, unless rows or columns would be wasted at the edges, or tiles would
+be too few to keep all cores busy.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from math import ceil
 from tilewright.schedules.cpu.facts import CpuFacts
 
 ROW_SETUP, TILE_SETUP = 8, 20  # cycles to find a row's address, to begin a tile
+MOST_VECTORS = 8  # beside each other: enough to hide an addition's latency, more is only code
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,13 @@ class ProductShape:
 def choose_tile(shape: ProductShape, cpu: CpuFacts, dtype_bits: int = 32) -> Tile:
     """The fastest tile by the model; of equal ones the widest."""
     candidates = _candidates(shape, cpu, dtype_bits)
-    return min(candidates, key=lambda tile: (modelled_cycles(shape, tile), -tile.columns))
+    return min(
+        candidates, key=lambda tile: (modelled_cycles(shape, tile, cpu.cores), -tile.columns)
+    )
 
 
-def modelled_cycles(shape: ProductShape, tile: Tile) -> float:
-    """Cycles of the whole product on one core; see the top of this file."""
+def modelled_cycles(shape: ProductShape, tile: Tile, cores: int) -> float:
+    """Cycles of the core that has most to do; see the top of this file."""
     rows, vectors = tile.rows, tile.vectors
     if tile.crosses:
         tiles = ceil(shape.bands * shape.length / rows)
@@ -66,7 +70,8 @@ def modelled_cycles(shape: ProductShape, tile: Tile) -> float:
     loads = rows + vectors + (rows if scattered else 0)
     step = (max(rows * vectors, loads, 8) + vectors) / 2
     setup = TILE_SETUP + (ROW_SETUP * rows if scattered else 0) + 2 * rows * vectors
-    return tiles * ceil(shape.columns / tile.columns) * (shape.depth * step + setup)
+    in_turn = ceil(tiles * ceil(shape.columns / tile.columns) / max(cores, 1))
+    return in_turn * (shape.depth * step + setup)
 
 
 def choose_window(rows: int, columns: int, cpu: CpuFacts, dtype_bits: int = 32) -> Tile:
@@ -79,7 +84,7 @@ def choose_window(rows: int, columns: int, cpu: CpuFacts, dtype_bits: int = 32) 
 
 def _candidates(shape: ProductShape, cpu: CpuFacts, dtype_bits: int) -> Iterator[Tile]:
     for lanes in _lane_choices(cpu.lanes(dtype_bits), shape.columns):
-        for vectors in range(1, max(shape.columns // lanes, 1) + 1):
+        for vectors in range(1, min(max(shape.columns // lanes, 1), MOST_VECTORS) + 1):
             fitting = (cpu.vector_registers - 1 - vectors) // vectors
             if fitting < 1 and vectors > 1:
                 break

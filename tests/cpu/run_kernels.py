@@ -21,7 +21,13 @@ from tilewright.passes.constants import array_of
 
 Array = NDArray[Any]
 HOST = SimpleNamespace(triple="native", cpu="native", features="native", cores=2)
-VIEWS = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
+VIEWS = (
+    "relax.reshape",
+    "relax.squeeze",
+    "relax.expand_dims",
+    "relax.flatten",
+    "relax.permute_dims",  # only where no byte moves is it left
+)
 
 
 def graph_of(build: Callable[..., relax.Expr], inputs: Sequence[Array]) -> tvm.IRModule:

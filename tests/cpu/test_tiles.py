@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from hypothesis import given, settings
@@ -44,9 +45,16 @@ def test_a_tile_fits_the_product_and_the_registers(shape: ProductShape, cpu: Cpu
 @settings(max_examples=30, deadline=None)
 @given(shapes, cpus)
 def test_no_simple_tile_is_better_by_the_model(shape: ProductShape, cpu: CpuFacts) -> None:
-    chosen = modelled_cycles(shape, choose_tile(shape, cpu))
+    chosen = modelled_cycles(shape, choose_tile(shape, cpu), cpu.cores)
     lanes = min(4, shape.columns)
-    assert chosen <= modelled_cycles(shape, Tile(1, lanes, lanes))
+    assert chosen <= modelled_cycles(shape, Tile(1, lanes, lanes), cpu.cores)
+
+
+def test_a_vector_times_a_matrix_is_split_over_the_cores() -> None:
+    shape = ProductShape(columns=1000, depth=2048, length=1)
+    cpu = CpuFacts(triple="any", cpu="any", cores=8, vector_bits=512, vector_registers=32)
+    tile = choose_tile(shape, cpu)
+    assert ceil(shape.columns / tile.columns) >= 8
 
 
 @given(sizes, sizes, cpus)
