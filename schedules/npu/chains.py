@@ -1,10 +1,10 @@
 """Choose which chains of operators run depth first, and in how high stripes.
 
 Worth it where intermediates would go through the DRAM; in a region without any, where pooling or
-element-wise work can run beside a convolution's. By formula, for every chain of that kind: the highest stripes that fit
-what stays of the SRAM, and then the busiest of array, vector engine and DRAM against the operators
-one by one. The best division of the region into chains and single operators is a shortest path
-over the positions between operators.
+element-wise work can run beside a convolution's. By formula, for every chain of that kind: the
+highest stripes that fit what stays of the SRAM, and then the busiest of array, vector engine and
+DRAM against the operators one by one. The best division of the region into chains and single
+operators is a shortest path over the positions between operators.
 """
 
 from __future__ import annotations
