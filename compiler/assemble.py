@@ -69,6 +69,7 @@ def assemble(parts: Parts, fallback: bool) -> Program:
         ),
         target_toml=parts.target.source,
         notes=tuple(assembly.report.notes),
+        timeline=tuple(assembly.report.timeline.spans),
     )
 
 

@@ -73,6 +73,19 @@ class NpuCall:
 
 
 @dataclass(frozen=True)
+class TimeSpan:
+    """`lane` (cpu, crossing, or an engine of the NPU) works on an operator, in microseconds.
+
+    `operator` is its index in Program.operators; None for a crossing.
+    """
+
+    lane: str
+    operator: int | None
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True)
 class Objects:
     """The CPU kernels of one machine as a relocatable object file, with what it was built for."""
 
@@ -96,4 +109,5 @@ class Program:
     totals: dict[str, Any]
     target_toml: str  # the description it was compiled for, verbatim
     notes: tuple[dict[str, Any], ...] = field(default=())  # copies made, warnings, with causes
+    timeline: tuple[TimeSpan, ...] = field(default=())  # modelled; lanes are the board's
     intermediates: tuple[Intermediate, ...] = field(default=())  # in the order they are computed

@@ -11,24 +11,24 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import onnx
 
 from tilewright.compiler.npu.backend import EmittedRegion
 from tilewright.compiler.onnx_facts import NodeFacts, node_facts
+from tilewright.compiler.power import power_totals
+from tilewright.compiler.timeline import Timeline
 from tilewright.passes.placement_reasons import PlacementReasons, Reason
 from tilewright.schedules.cpu.cost import KernelFacts, kernel_seconds
-from tilewright.schedules.npu.attribution import attribute
 from tilewright.schedules.npu.bounds import Work, network_work, operator_work
+from tilewright.targets.backend import EnergyParts
 from tilewright.targets.description import Target
 from tilewright.targets.errors import MemoryLimitError, PlacementError
-from tilewright.targets.simulator import Simulator
 
 NO_NPU = Reason("no-npu", "the target has no NPU")
 NOT_QUANTISED = Reason("not-quantised", "works on real numbers; the NPU computes in int8")
 ROW: dict[str, Any] = dict.fromkeys(
     ("reason", "reason_code", "macs", "cycles", "bound_cycles", "dram_bytes", "roofline_cycles",
-     "sram_peak_bytes", "energy_uj")
+     "sram_peak_bytes", "energy_uj", "time_us")
 )  # fmt: skip
 
 
@@ -45,8 +45,10 @@ class ReportBuilder:
     npu_work: list[Work] = field(default_factory=list)
     npu_cycles: int = 0
     cpu_seconds: float = 0.0
+    energy: EnergyParts = field(default_factory=EnergyParts)
 
     def __post_init__(self) -> None:
+        self.timeline = Timeline(self.target.cpu.crossing_us)
         self.nodes: dict[str, NodeFacts] = node_facts(self.model)
 
     def add_cpu(self, onnx_nodes: Sequence[str], kernel: str, facts: KernelFacts) -> int:
@@ -54,7 +56,9 @@ class ReportBuilder:
         reason = self._reason(onnx_nodes)
         macs = [self.nodes[node].macs for node in onnx_nodes if node in self.nodes]
         total = sum(count for count in macs if count) or None
-        self.cpu_seconds += kernel_seconds(facts, total or 0, self.target.cpu)
+        seconds = kernel_seconds(facts, total or 0, self.target.cpu)
+        self.cpu_seconds += seconds
+        self.timeline.add_cpu(len(self.operators), seconds * 1e6)
         self.operators.append(
             ROW
             | {
@@ -65,6 +69,7 @@ class ReportBuilder:
                 "reason": reason.text,
                 "reason_code": reason.code,
                 "macs": total,
+                "time_us": seconds * 1e6,
             }
         )
         return len(self.operators) - 1
@@ -74,13 +79,11 @@ class ReportBuilder:
         emitted = self.regions[symbol]
         assert self.target.npu is not None
         npu = self.target.npu
-        arena = np.zeros(arena_bytes, np.uint8)
-        run = Simulator(npu).run(emitted.stream, constants, arena, trace=True)
         scheduled = emitted.scheduled
-        shares = attribute(run, emitted.emission, npu)
+        run = scheduled.backend.simulate(npu, emitted.emitted, constants, arena_bytes)
         outside = (*scheduled.region.inputs, *scheduled.region.outputs)
         first = len(self.operators)
-        for operator, share in zip(scheduled.region.operators, shares, strict=True):
+        for operator, share in zip(scheduled.region.operators, run.shares, strict=True):
             least = operator_work(operator, npu, outside)
             self.operators.append(
                 ROW
@@ -96,10 +99,13 @@ class ReportBuilder:
                     "roofline_cycles": least.roofline_cycles(npu),
                     "sram_peak_bytes": share.sram_peak_bytes,
                     "energy_uj": share.energy_uj,
+                    "time_us": share.cycles / npu.clock_mhz,
                 }
             )
         self.npu_work.append(network_work(scheduled.region.operators, npu))
         self.npu_cycles += run.cycles
+        self.energy += run.energy
+        self.timeline.add_npu(first, run, npu.clock_mhz)
         for copy in scheduled.copies:
             self.notes.append(
                 {"kind": "copy", "name": copy.name, "bytes": copy.bytes, "cause": copy.cause,
@@ -147,12 +153,14 @@ class ReportBuilder:
         }
         if self.target.npu is not None and self.npu_work:
             npu, work = self.target.npu, sum(self.npu_work, Work())
-            seconds += self.npu_cycles / (npu.clock_mhz * 1e6)
+            npu_seconds = self.npu_cycles / (npu.clock_mhz * 1e6)
+            seconds += npu_seconds
             totals |= {
                 "cycles": self.npu_cycles,
                 "bound_cycles": work.bound_cycles(npu),
                 "roofline_cycles": work.roofline_cycles(npu),
                 "mac_utilization": work.macs / (self.npu_cycles * npu.macs_per_cycle),
+                **power_totals(npu, self.energy, work.macs, npu_seconds, seconds),
             }
         return totals | {
             "latency_ms": seconds * 1e3,

@@ -19,6 +19,7 @@ class _Column:
 def summary(report: Mapping[str, Any]) -> str:
     """The table of operators, then the totals. `report` is what report.json holds."""
     lines = [*_operator_table(report["operators"]), "", *_totals(report["totals"])]
+    lines += _memory(report.get("memory", {}))
     for note in report.get("notes", ()):
         lines.append(_note(note))
     return "\n".join(lines)
@@ -62,8 +63,24 @@ def _totals(totals: Mapping[str, Any]) -> list[str]:
         ("work", _figure(totals, "macs", "MACs counted")),
         ("MAC array", _percent(totals.get("mac_utilization"))),
         ("crossings", _figure(totals, "crossings", "between CPU and NPU")),
+        ("speed", _speed(totals)),
+        ("energy", _energy(totals)),
+        ("heat", _heat(totals.get("thermal"))),
     ]
     return [f"{name:<10} {text}" for name, text in rows if text]
+
+
+def _memory(memory: Mapping[str, Any]) -> list[str]:
+    """Flash and RAM of the board, part by part; a part that no compiler has made is left out."""
+    lines = []
+    for kind, heading in (("flash", "flash"), ("ram", "RAM")):
+        parts = {name: size for name, size in memory.get(kind, {}).items() if size}
+        text = ", ".join(f"{name} {_count(size)}" for name, size in parts.items())
+        linked = memory.get("linked")
+        total = f"{_count(linked[kind])} bytes linked: " if linked else "not linked: "
+        if parts:
+            lines.append(f"{heading:<10} {total}{text}")
+    return lines
 
 
 def _figure(totals: Mapping[str, Any], key: str, unit: str, bound: str = "") -> str:
@@ -74,6 +91,36 @@ def _figure(totals: Mapping[str, Any], key: str, unit: str, bound: str = "") -> 
     if not least:
         return text
     return f"{text}, bounded below by {_count(least)} ({value / least:.2f} x)"
+
+
+def _speed(totals: Mapping[str, Any]) -> str:
+    peak, achieved = totals.get("peak_tops"), totals.get("achieved_tops")
+    if not peak or achieved is None:
+        return ""
+    return f"{achieved:.3g} of {peak:.4g} TOPS while the NPU runs, simulated"
+
+
+def _energy(totals: Mapping[str, Any]) -> str:
+    """The NPU's own; what the CPU draws is not described."""
+    energy = totals.get("energy_uj")
+    if not energy:
+        return ""
+    parts = ", ".join(f"{name} {energy[name]:,.4g}" for name in ("mac", "sram", "dram", "idle"))
+    text = f"{energy['total']:,.4g} uJ on the NPU ({parts}), {totals['average_power_mw']:.4g} mW"
+    efficiency = totals.get("tops_per_w")
+    return f"{text}, {efficiency:.3g} TOPS/W, simulated" if efficiency else f"{text}, simulated"
+
+
+def _heat(thermal: Mapping[str, float] | None) -> str:
+    if not thermal:
+        return ""
+    settled = (
+        f"a continuous load settles at {thermal['settled_latency_ms']:.3f} ms and "
+        f"{thermal['settled_c']:.1f} C"
+    )
+    duty = thermal["unthrottled_duty_percent"]
+    rest = "" if duty >= 100 else f"; busy at most {duty:.0f} % of the time it is never slowed"
+    return f"{settled}{rest}, modelled"
 
 
 def _milliseconds(value: float | None) -> str:

@@ -32,9 +32,9 @@ from tilewright.passes.npu_operators import (
 from tilewright.passes.npu_views import may_be_in_region
 from tilewright.passes.placement_reasons import PlacementReasons
 from tilewright.passes.reasons import reasons_of
+from tilewright.schedules.backends import backend_of
 from tilewright.targets.description import Npu
 from tilewright.targets.operators import Conv2d, Operator
-from tilewright.targets.support import refuses
 
 WITH_LOOKUP = ("tilewright.conv2d", "tilewright.dense")
 ARGUMENTS = {
@@ -103,7 +103,9 @@ def refusal(npu: Npu, calls: list[relax.Call]) -> tuple[str, str] | None:
             operators = [_with_lookup(operator, calls[1]) for operator in operators]
     except NotOnNpuError as reason:
         return reason.code, reason.text
-    found = next((r for r in (refuses(npu, operator) for operator in operators) if r), None)
+    backend = backend_of(npu)
+    refusals = (backend.refuses(npu, operator) for operator in operators)
+    found = next((found for found in refusals if found), None)
     return (found.code, found.text) if found else None
 
 

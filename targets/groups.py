@@ -9,6 +9,7 @@ from functools import cached_property
 
 from tilewright.targets.schema import key
 
+BUNDLED_BACKEND = "tilewright"
 OPERATOR_KINDS = (
     "conv2d", "depthwise", "matmul", "add", "sub", "mul", "lookup", "max_pool", "average_pool",
     "pad", "copy",
@@ -164,6 +165,9 @@ class Thermal:
 class Npu:
     """[npu] One NPU core."""
 
+    backend: str = key(
+        "the instruction set: the bundled one, or that of a plug-in", default=BUNDLED_BACKEND
+    )
     clock_mhz: float = key("of the NPU", 1, 10000)
     array: Array
     depthwise: DepthwiseMapping

@@ -40,9 +40,9 @@ from tilewright.compiler.artifact.toolchain import (
     is_this_machine,
 )
 from tilewright.compiler.program import NpuCall, Program
+from tilewright.schedules.backends import backend_of
 from tilewright.targets.description import Npu, parse_target
 from tilewright.targets.errors import ArtifactError
-from tilewright.targets.simulator import HEADERS, SOURCES, Simulator
 
 _MACHINE = "npu_machine.c"
 
@@ -70,6 +70,7 @@ def make_report(program: Program) -> dict[str, Any]:
         "operators": list(program.operators),
         "totals": program.totals,
         "notes": list(program.notes),
+        "timeline": [vars(span) for span in program.timeline],
     }
 
 
@@ -90,13 +91,18 @@ def _files(program: Program, npu: Npu | None, workspace_bytes: int) -> dict[str,
         files[f"{BOARD}/kernels.o"] = board.code
     if npu is not None and uses_npu(program):
         files[f"{BOARD}/{_MACHINE}"] = machine_definition(program, npu).encode()
-        files |= {f"{BOARD}/{path.name}": path.read_bytes() for path in (*SOURCES, *HEADERS)}
+        driver = backend_of(npu).driver_files(npu)
+        files |= {f"{BOARD}/{path.name}": path.read_bytes() for path in driver}
     return files
 
 
 def _npu_sources(program: Program) -> list[str]:
     """The simulated NPU in C; nothing for a model that uses none."""
-    return [_MACHINE, *(path.name for path in SOURCES)] if uses_npu(program) else []
+    npu = parse_target(program.target_toml, TARGET).npu
+    if npu is None or not uses_npu(program):
+        return []
+    driver = backend_of(npu).driver_files(npu)
+    return [_MACHINE, *(path.name for path in driver if path.suffix == ".c")]
 
 
 def _npu_workspace_bytes(program: Program, npu: Npu | None) -> int:
@@ -105,7 +111,8 @@ def _npu_workspace_bytes(program: Program, npu: Npu | None) -> int:
     if npu is None:
         assert not streams, "a command stream for a board without an NPU"
         return 0
-    return max((Simulator(npu).workspace_bytes(stream) for stream in streams), default=0)
+    backend = backend_of(npu)
+    return max((backend.workspace_bytes(npu, stream) for stream in streams), default=0)
 
 
 def _build_host(program: Program, artifact: Path) -> dict[str, Any]:

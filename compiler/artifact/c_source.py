@@ -18,9 +18,9 @@ from tilewright.compiler.artifact.layout import (
     stream_file,
 )
 from tilewright.compiler.program import KernelCall, NpuCall, Port, Program, Reference
+from tilewright.schedules.backends import backend_of
 from tilewright.targets.errors import ArtifactError
 from tilewright.targets.groups import Npu
-from tilewright.targets.simulator import machine_source
 
 RUNTIME = Path(__file__).parent / "runtime"
 
@@ -81,7 +81,8 @@ def model_source(program: Program) -> str:
 
 def machine_definition(program: Program, npu: Npu) -> str:
     """npu_machine.c: the NPU's numbers for the simulator."""
-    return f'#include "npu_simulator.h"\n\n{machine_source(npu, machine_symbol(program))}'
+    source = backend_of(npu).machine_source(npu, machine_symbol(program))
+    return f'#include "npu_simulator.h"\n\n{source}'
 
 
 def machine_symbol(program: Program) -> str:

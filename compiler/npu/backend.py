@@ -17,10 +17,9 @@ from tilewright.compiler.npu.region import MadeCopy, RegionLowering
 from tilewright.compiler.weights import Weights
 from tilewright.passes.partition import CODEGEN
 from tilewright.passes.plan_memory import Footprint
-from tilewright.schedules.npu.region_plan import RegionPlan
-from tilewright.schedules.npu.schedule import Emission, emit, plan_region
+from tilewright.schedules.backends import backend_of
+from tilewright.targets.backend import Backend, Emitted, Plan
 from tilewright.targets.description import Npu
-from tilewright.targets.isa import encode
 from tilewright.targets.operators import Region
 
 
@@ -28,8 +27,9 @@ from tilewright.targets.operators import Region
 class ScheduledRegion:
     """A region with its tiles chosen; `constants_offset` is where its weights lie."""
 
+    backend: Backend
     region: Region
-    plan: RegionPlan
+    plan: Plan
     copies: tuple[MadeCopy, ...]
     constants_offset: int
 
@@ -58,26 +58,31 @@ class ScheduledRegion:
 
 @dataclass(frozen=True)
 class EmittedRegion:
-    """A region's command stream, and which operator each instruction belongs to."""
+    """A region's command stream, and what its backend knows of it."""
 
     scheduled: ScheduledRegion
-    emission: Emission
-    stream: bytes
+    emitted: Emitted
+
+    @property
+    def stream(self) -> bytes:
+        return self.emitted.stream
 
 
 def schedule_regions(
     module: tvm.IRModule, npu: Npu, weights: Weights
 ) -> dict[str, ScheduledRegion]:
     """Every region of `module` by its function's name, its constants appended to `weights`."""
-    scheduled = {}
+    scheduled, backend = {}, backend_of(npu)
     for symbol, function in module.functions.items():
         if not isinstance(function, relax.Function) or not is_region(function):
             continue
         lowering = RegionLowering(function, symbol.name_hint)
         region = lowering.lower()
-        plan = plan_region(region, npu)
+        plan = backend.plan(npu, region)
         offset = weights.add(plan.constants)
-        scheduled[symbol.name_hint] = ScheduledRegion(region, plan, tuple(lowering.copies), offset)
+        scheduled[symbol.name_hint] = ScheduledRegion(
+            backend, region, plan, tuple(lowering.copies), offset
+        )
     return scheduled
 
 
@@ -98,9 +103,10 @@ def emit_regions(
     ) -> list[tvm.runtime.Module]:
         for function in functions:
             name = str(function.attrs["global_symbol"])
-            emission = emit(scheduled[name].plan, offsets[name], scheduled[name].constants_offset)
-            emitted[name] = EmittedRegion(scheduled[name], emission, encode(emission.stream))
-        return [_stream_module(name, region.stream) for name, region in emitted.items()]
+            region = scheduled[name]
+            made = region.backend.emit(region.plan, offsets[name], region.constants_offset)
+            emitted[name] = EmittedRegion(region, made)
+        return [_stream_module(name, one.stream) for name, one in emitted.items()]
 
     tvm.register_global_func(f"relax.ext.{CODEGEN}", generate, override=True)
     return relax.transform.RunCodegen(entry_functions=["main"])(module), emitted

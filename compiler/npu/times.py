@@ -9,8 +9,8 @@ from tvm import relax
 
 from tilewright.passes.npu_operators import Site, dense_image, operators_of
 from tilewright.passes.partition import bindings_of
+from tilewright.schedules.backends import backend_of
 from tilewright.schedules.cpu.cost import modelled_seconds
-from tilewright.schedules.npu.bounds import bound_cycles
 from tilewright.targets.description import Cpu, Npu
 from tilewright.targets.operators import Operator
 
@@ -22,11 +22,13 @@ def modelled_times(npu: Npu, cpu: Cpu) -> Callable[[relax.Function], tuple[int, 
     is decided only when the regions are known.
     """
 
+    backend = backend_of(npu)
+
     def times(composite: relax.Function) -> tuple[int, int]:
         call = next(b.value for b in bindings_of(composite) if isinstance(b.value, relax.Call))
         site = Site("operator", (), lambda e: dense_image("input", e), dense_image("output", call))
         operators = operators_of(call, site)
-        cycles = sum(bound_cycles(operator, npu) for operator in operators)
+        cycles = sum(backend.least_cycles(npu, operator) for operator in operators)
         moved = sum(tensor.elements for o in operators for tensor in (*o.inputs, o.output))
         moved += sum(constant_bytes(operator) for operator in operators)
         macs = sum(operator.macs for operator in operators)
