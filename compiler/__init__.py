@@ -55,7 +55,7 @@ def compile_model(
     if verify:
         from tilewright.compiler.verify import verify_artifact
 
-        verify_artifact(artifact, source, board, options)
+        artifact.verification = verify_artifact(artifact, source, board, options)
     return artifact
 
 

@@ -67,6 +67,8 @@ def compile_(options: argparse.Namespace) -> None:
     )
     artifact.save(options.output, tar=options.tar)
     print(summary(artifact.report))
+    if artifact.verification is not None:
+        print(artifact.verification)
     print(f"\n{options.output}: written for {artifact.manifest['target']['name']}")
     missing = artifact.manifest["board"]["missing"]
     if missing:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,14 +41,46 @@ if TYPE_CHECKING:
 SEEDS = (0, 1, 2)
 
 
+@dataclass(frozen=True)
+class Verification:
+    """What agreed with onnxruntime: whole networks, and operators on our own inputs to them."""
+
+    runs: int
+    outputs: list[Agreement]
+    operators: list[Agreement]
+
+    def __str__(self) -> str:
+        differing, elements = _totals(self.outputs)
+        text = (
+            f"verified   outputs agree with onnxruntime's on {self.runs} seeded inputs: "
+            f"{differing:,} of {elements:,} elements differ, all within the limits"
+        )
+        if not self.operators:
+            return text
+        differing, elements = _totals(self.operators)
+        tensors = len({agreement.tensor for agreement in self.operators})
+        return (
+            f"{text}\noperators  {tensors} tensors compared one by one: {differing:,} of "
+            f"{elements:,} elements differ, all within the limits"
+        )
+
+
+def _totals(agreements: Sequence[Agreement]) -> tuple[int, int]:
+    """Elements that differ, and all."""
+    return (
+        sum(agreement.differing for agreement in agreements),
+        sum(agreement.elements for agreement in agreements),
+    )
+
+
 def verify_artifact(
     artifact: Artifact,
     source: Path | onnx.ModelProto,
     target: str | Path | Target,
     options: Options,
     seeds: Sequence[int] = SEEDS,
-) -> None:
-    """Run seeded inputs through artifact and onnxruntime.
+) -> Verification:
+    """Run seeded inputs through artifact and onnxruntime; returns what was compared.
 
     Raises VerificationError that names the first operator that differs. A float model's operators
     are looked at only when its outputs differ.
@@ -61,7 +94,7 @@ def verify_artifact(
     def compile_again(shown: onnx.ModelProto) -> Artifact:
         return make_artifact(compile_program(shown, target, quiet))
 
-    check_against_onnxruntime(artifact, model, compile_again, seeds)
+    return check_against_onnxruntime(artifact, model, compile_again, seeds)
 
 
 def check_against_onnxruntime(
@@ -69,8 +102,9 @@ def check_against_onnxruntime(
     model: onnx.ModelProto,
     compile_again: Callable[[onnx.ModelProto], Artifact],
     seeds: Sequence[int] = SEEDS,
-) -> None:
+) -> Verification:
     """What `verify_artifact` does, with the compiler as a function."""
+    operators: list[Agreement] = []
     feeds = {seed: random_inputs(artifact.manifest, seed) for seed in seeds}
     outputs = [
         (seed, agreement)
@@ -82,8 +116,10 @@ def check_against_onnxruntime(
             for seed, inputs in feeds.items():
                 for agreement in compare_operators(model, inputs, showing.run(inputs)):
                     _demand(agreement, seed)
+                    operators.append(agreement)
     for seed, agreement in outputs:
         _demand(agreement, seed)
+    return Verification(len(seeds), [agreement for _, agreement in outputs], operators)
 
 
 def compare_outputs(model: onnx.ModelProto, inputs: Arrays, found: Arrays) -> list[Agreement]:

@@ -83,6 +83,7 @@ class Artifact:
         check_machine(self.manifest["host"], directory)
         self.report: dict[str, Any] = json.loads((directory / REPORT).read_text(encoding="utf-8"))
         self.threads = _thread_count(threads)
+        self.verification: object = None  # what compile_model(verify=True) compared
         self._scratch = scratch
         self._turn = threading.Lock()
         arena = self.manifest["arena"]
