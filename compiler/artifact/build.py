@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tilewright.compiler.artifact.board_memory import measure_memory, predict_memory
 from tilewright.compiler.artifact.c_source import (
     machine_definition,
     model_header,
@@ -59,25 +60,26 @@ def build_artifact(program: Program, artifact: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     host = _build_host(program, artifact)
-    board = _build_board(program, artifact, target.cpu.c_compiler)
+    board, memory = _build_board(program, artifact, target.cpu.c_compiler, workspace_bytes)
+    _write_report(program, memory, artifact)
     manifest = make_manifest(program, target.name, host, board, workspace_bytes)
     seal(manifest, artifact)
 
 
-def make_report(program: Program) -> dict[str, Any]:
-    """What report.json holds."""
-    return {
+def _write_report(program: Program, memory: dict[str, Any], artifact: Path) -> None:
+    report = {
         "operators": list(program.operators),
         "totals": program.totals,
+        "memory": memory,
         "notes": list(program.notes),
         "timeline": [vars(span) for span in program.timeline],
     }
+    (artifact / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def _files(program: Program, npu: Npu | None, workspace_bytes: int) -> dict[str, bytes]:
     board = program.board or program.host
     files = {
-        REPORT: (json.dumps(make_report(program), indent=2) + "\n").encode(),
         TARGET: program.target_toml.encode(),
         WEIGHTS: program.weights,
         f"{BOARD}/model.h": model_header(program, workspace_bytes).encode(),
@@ -123,21 +125,25 @@ def _build_host(program: Program, artifact: Path) -> dict[str, Any]:
     return describe_host(program.host, compiler.version(), simulates=uses_npu(program))
 
 
-def _build_board(program: Program, artifact: Path, asked_compiler: str | None) -> dict[str, Any]:
-    """The board's library, or a manifest entry that says what is missing to build it."""
+def _build_board(
+    program: Program, artifact: Path, asked_compiler: str | None, workspace_bytes: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The board's library, or a manifest entry that says what is missing; the memory it takes."""
     objects = program.board or program.host
+    predicted = predict_memory(program, workspace_bytes)
     compiler = board_compiler(objects.triple, objects.cpu, asked_compiler)
     if isinstance(compiler, str):
-        return describe_board(objects, None, None, compiler)
-    threads = "linux" in objects.triple
+        return describe_board(objects, None, None, compiler), predicted
+    linux = "linux" in objects.triple
     try:
         version = compiler.version()
-        build_board_library(
-            artifact, c_name(program.name), compiler, _npu_sources(program), threads
+        members = build_board_library(
+            artifact, c_name(program.name), compiler, _npu_sources(program), linux
         )
+        memory = measure_memory(program, artifact, compiler, members, workspace_bytes)
     except ArtifactError as error:
         if is_this_machine(objects.triple):
             raise
         # The sources are good, or this machine's library would not stand; the tools are not.
-        return describe_board(objects, None, None, str(error))
-    return describe_board(objects, version, BOARD_LIBRARY, None)
+        return describe_board(objects, None, None, str(error)), predicted
+    return describe_board(objects, version, BOARD_LIBRARY, None), memory

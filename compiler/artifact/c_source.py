@@ -239,5 +239,5 @@ def _assembly(blobs: Iterable[tuple[str, str, int]]) -> str:
             f'  .incbin "{file}"',
             f"  .size {symbol}, . - {symbol}",
         ]
-    lines += ['  .section .note.GNU-stack,"",%progbits']
+    lines += ["#ifdef __linux__", '  .section .note.GNU-stack,"",%progbits', "#endif"]
     return "\n".join(lines) + "\n"

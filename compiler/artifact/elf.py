@@ -1,4 +1,4 @@
-"""The symbols of a relocatable ELF object: which it shows, and hiding the rest.
+"""The symbols of a relocatable ELF object: which it shows, and hiding the rest; what it takes.
 
 objcopy does this too, but only for the machines it was built for; a cross compiler need not bring
 one. Layout after the System V ABI, chapters 4 and 5.
@@ -16,6 +16,9 @@ _RELA, _REL, _SYMTAB, _GROUP, _SYMTAB_SHNDX = 4, 9, 2, 17, 18
 _LLVM_ADDRSIG = 0x6FFF4C03  # numbers symbols; a linker does without it
 _LOCAL = 0
 _UNDEFINED = 0
+_NOBITS = 8
+_WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
+_STACK_NOTE = ".note.GNU-stack"
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,32 @@ class _Section:
     """One section header; `at` is where it stands in the file."""
 
     at: int
+    name: int  # offset into the names of sections
     kind: int
+    flags: int
     offset: int
     size: int
     link: int
     info: int
     entry_size: int
+
+
+@dataclass(frozen=True)
+class LoadedBytes:
+    """What an object or program takes on the board: read-only, written, and zero at the start."""
+
+    read_only: int
+    written: int
+    zeroed: int
+
+    @property
+    def flash(self) -> int:
+        """The first values of what is written stand in the flash too."""
+        return self.read_only + self.written
+
+    @property
+    def ram(self) -> int:
+        return self.written + self.zeroed
 
 
 @dataclass(frozen=True)
@@ -48,7 +71,7 @@ class _Symbol:
 
 
 class ElfObject:
-    """A relocatable object of any machine; raises ArtifactError for bytes that are none."""
+    """An object or program of any machine; raises ArtifactError for bytes that are none."""
 
     def __init__(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF" or len(data) < 52:
@@ -61,12 +84,43 @@ class ElfObject:
         self._table = tables[0] if tables else 0
         self._symbols = list(self._read_symbols()) if tables else []
 
+    def loaded_bytes(self) -> LoadedBytes:
+        """By section: what is loaded, without the gaps between sections."""
+        loaded = [one for one in self._sections if one.flags & _ALLOCATED]
+        zeroed = sum(one.size for one in loaded if one.kind == _NOBITS)
+        written = sum(one.size for one in loaded if one.flags & _WRITABLE and one.kind != _NOBITS)
+        return LoadedBytes(sum(one.size for one in loaded) - zeroed - written, written, zeroed)
+
     def shown(self) -> list[str]:
         """Names other objects can refer to."""
         return [one.name for one in self._symbols if one.is_defined and not one.is_local]
 
+    def wanted(self) -> list[str]:
+        """Names that other objects must define."""
+        return [one.name for one in self._symbols if one.name and not one.is_defined]
+
+    def symbol_sizes(self) -> dict[str, int]:
+        """Bytes of every function and object that has a name."""
+        return self._numbers("Q", 16) if self._wide else self._numbers("I", 8)
+
+    def symbol_values(self) -> dict[str, int]:
+        """In a program the addresses of all that has a name."""
+        return self._numbers("Q", 8) if self._wide else self._numbers("I", 4)
+
+    def _numbers(self, code: str, at: int) -> dict[str, int]:
+        return {
+            one.name: struct.unpack_from(self._order + code, one.entry, at)[0]
+            for one in self._symbols
+            if one.is_defined and one.name
+        }
+
     def showing_only(self, keep: Callable[[str], bool]) -> bytes:
-        """The object with every other defined symbol made local."""
+        """The object with every other defined symbol made local, and no word about its stack
+        where its parts disagree.
+
+        LLVM says that the stack holds no code, C compilers for boards without an operating system
+        say nothing, and joining the two gives the demand that it may.
+        """
         if not self._symbols:
             return self._data
         hidden = [self._hide(one, keep) for one in self._symbols]
@@ -78,6 +132,10 @@ class ElfObject:
         entries = b"".join(hidden[index].entry for index in order)
         data[table.offset : table.offset + len(entries)] = entries
         self._set_info(data, table, sum(one.is_local for one in hidden))
+        for section in self._sections:
+            if self._name(section) == _STACK_NOTE and section.flags & _EXECUTABLE:
+                # Another name, the end of this one: linkers drop a section that holds nothing.
+                struct.pack_into(self._order + "I", data, section.at, section.name + 1)
         for section in self._sections:
             if section.link == self._table:
                 self._follow(data, section, place, order)
@@ -122,12 +180,22 @@ class ElfObject:
                 self._unpack("Q", start + 32) if self._wide else self._unpack("I", start + 20)
             )
         for at in range(start, start + step * count, step):
-            _, kind = self._unpack("II", at)
+            name, kind = self._unpack("II", at)
             if self._wide:
-                offset, size, link, info, _, entry = self._unpack("QQIIQQ", at + 24)
+                flags, _, offset, size, link, info, _, entry = self._unpack("QQQQIIQQ", at + 8)
             else:
-                offset, size, link, info, _, entry = self._unpack("IIIIII", at + 16)
-            yield _Section(at, kind, offset, size, link, info, entry)
+                flags, _, offset, size, link, info, _, entry = self._unpack("8I", at + 8)
+            yield _Section(at, name, kind, flags, offset, size, link, info, entry)
+
+    def _name(self, section: _Section) -> str:
+        (table,) = self._unpack("H", 62 if self._wide else 50)
+        if table == 0xFFFF:  # more than fit the header: the first section tells
+            table = self._sections[0].link
+        return self._text(self._sections[table], section.name)
+
+    def _text(self, table: _Section, offset: int) -> str:
+        start = table.offset + offset
+        return self._data[start : self._data.index(b"\0", start)].decode()
 
     def _read_symbols(self) -> Iterator[_Symbol]:
         table = self._sections[self._table]
@@ -138,9 +206,7 @@ class ElfObject:
                 name, info, _, section = self._unpack("IBBH", at)
             else:
                 name, _, _, info, _, section = self._unpack("IIIBBH", at)
-            start = names.offset + name
-            text = self._data[start : self._data.index(b"\0", start)].decode()
-            yield _Symbol(text, entry, info, section)
+            yield _Symbol(self._text(names, name), entry, info, section)
 
     def _unpack(self, code: str, offset: int) -> tuple[int, ...]:
         return struct.unpack_from(self._order + code, self._data, offset)

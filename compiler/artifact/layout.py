@@ -12,6 +12,7 @@ TARGET = "target.toml"
 BOARD = "board"
 HOST_LIBRARY = "host/libmodel.so"
 BOARD_LIBRARY = "board/libmodel.a"
+BOARD_SHARED_LIBRARY = "board/libmodel.so"
 WEIGHTS = "board/weights.bin"
 STREAMS = "board/streams"
 

@@ -15,7 +15,12 @@ from pathlib import Path
 
 from tilewright.compiler.artifact.c_source import RUNTIME
 from tilewright.compiler.artifact.elf import ElfObject
-from tilewright.compiler.artifact.layout import BOARD, BOARD_LIBRARY, HOST_LIBRARY
+from tilewright.compiler.artifact.layout import (
+    BOARD,
+    BOARD_LIBRARY,
+    BOARD_SHARED_LIBRARY,
+    HOST_LIBRARY,
+)
 from tilewright.compiler.artifact.static_archive import static_archive
 from tilewright.compiler.artifact.toolchain import Compiler
 
@@ -58,39 +63,57 @@ def build_host_library(
             simulator = [*npu_sources, _NPU_DEVICE]
             objects += _compile(compiler, simulator, folder, ("-fPIC", *fast))
         objects += _kernels(kernels, folder)
-        shown = [f"{name}_{function}" for function in _MODEL_NAMES]
-        shown += [f"tilewright_pool_{function}" for function in _POOL_NAMES]
-        if npu_sources:
-            shown += [f"{name}_npu_machine", "npu_*", "tilewright_npu_device_bytes"]
-        (folder / "shown.map").write_text(f"{{ global: {'; '.join(shown)}; local: *; }};\n")
-        link = ["-shared", "-s", "-Wl,--build-id=none", "-Wl,--version-script=shown.map"]
-        link += ["-Wl,-z,defs", "-o", "libmodel.so", *objects, "-lm", "-lpthread"]
-        compiler.run(link, folder)
+        shown = [*_shown(name, npu_sources), *(["tilewright_npu_device_bytes"] * bool(npu_sources))]
+        _link_shared(compiler, folder, objects, shown)
         (artifact / HOST_LIBRARY).parent.mkdir(exist_ok=True)
         shutil.copyfile(folder / "libmodel.so", artifact / HOST_LIBRARY)
 
 
 def build_board_library(
-    artifact: Path, name: str, compiler: Compiler, npu_sources: Sequence[str], threads: bool
-) -> None:
-    """board/libmodel.a, its kernels from board/kernels.o.
+    artifact: Path, name: str, compiler: Compiler, npu_sources: Sequence[str], linux: bool
+) -> dict[str, bytes]:
+    """board/libmodel.a, its kernels from board/kernels.o; on Linux board/libmodel.so as well.
 
     Weights, thread pool and NPU driver are members of their own: a program that brings its own
-    does not link them.
+    does not link them. Returns the members.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = _workshop(artifact, Path(scratch))
-        flags = ("-ffunction-sections", "-fdata-sections")
+        flags: tuple[str, ...] = ("-ffunction-sections", "-fdata-sections")
+        # Searched last, so only where the compiler has no C library.
+        flags += ("-fPIC",) if linux else ("-idirafter", "freestanding")
         objects = _compile(compiler, _model_sources(npu_sources), folder, flags)
         objects += ["kernels.o"] if (folder / "kernels.o").exists() else []
         compiler.run(["-r", "-nostdlib", "-o", "whole.o", *objects], folder)
         shown = {f"{name}_{function}" for function in _MODEL_NAMES}
         model = ElfObject((folder / "whole.o").read_bytes()).showing_only(shown.__contains__)
-        others = ["weights.S", *(["thread_pool.c"] if threads else []), *npu_sources]
+        others = ["weights.S", *(["thread_pool.c"] if linux else []), *npu_sources]
         members = {"model.o": model}
         for member in _compile(compiler, others, folder, flags):
             members[member] = (folder / member).read_bytes()
         (artifact / BOARD_LIBRARY).write_bytes(static_archive(members))
+        if linux:
+            (folder / "model.o").write_bytes(model)
+            _link_shared(compiler, folder, list(members), _shown(name, npu_sources))
+            shutil.copyfile(folder / "libmodel.so", artifact / BOARD_SHARED_LIBRARY)
+        return members
+
+
+def _shown(name: str, npu_sources: Sequence[str]) -> list[str]:
+    """What a shared library lets others see."""
+    names = [f"{name}_{function}" for function in _MODEL_NAMES]
+    names += [f"tilewright_pool_{function}" for function in _POOL_NAMES]
+    return [*names, f"{name}_weights", *([f"{name}_npu_machine", "npu_*"] if npu_sources else [])]
+
+
+def _link_shared(
+    compiler: Compiler, folder: Path, objects: Sequence[str], shown: Sequence[str]
+) -> None:
+    """libmodel.so in `folder`."""
+    (folder / "shown.map").write_text(f"{{ global: {'; '.join(shown)}; local: *; }};\n")
+    link = ["-shared", "-s", "-Wl,--build-id=none", "-Wl,--version-script=shown.map"]
+    link += ["-Wl,-z,defs", "-o", "libmodel.so", *objects, "-lm", "-lpthread"]
+    compiler.run(link, folder)
 
 
 def _model_sources(npu_sources: Sequence[str]) -> list[str]:
@@ -100,6 +123,7 @@ def _model_sources(npu_sources: Sequence[str]) -> list[str]:
 def _workshop(artifact: Path, scratch: Path) -> Path:
     """A copy of board/ to compile in, so that only what is meant to be kept gets back."""
     shutil.copytree(RUNTIME / "host", scratch / BOARD)
+    shutil.copytree(RUNTIME / "freestanding", scratch / BOARD / "freestanding")
     return shutil.copytree(artifact / BOARD, scratch / BOARD, dirs_exist_ok=True)
 
 

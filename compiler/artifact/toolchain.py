@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +73,32 @@ def board_compiler(triple: str, cpu: str, asked: str | None) -> Compiler | str:
         return host_compiler()
     names = [f"{prefix}-gcc" for prefix in gnu_prefixes(triple)]
     found = _first_found([[name, *_machine_flags(triple, cpu)] for name in names])
-    return found or f"no C compiler for {triple}: {' or '.join(names)} is not on PATH"
+    return (
+        found
+        or _zig(triple, cpu)
+        or f"no C compiler for {triple}: {' or '.join(names)} is not on PATH; "
+        "install it, the Python package ziglang, or name one in [cpu] c_compiler"
+    )
+
+
+def _zig(triple: str, cpu: str) -> Compiler | None:
+    """The C compiler of the Python package ziglang, where that is installed: it knows all boards.
+
+    Zig's own checks for undefined behaviour, on by default, need a library on the board.
+    """
+    if importlib.util.find_spec("ziglang") is None:
+        return None
+    machine = triple.partition("-")[0]
+    name = "thumb" if machine.startswith("thumb") else machine
+    floats = "hf" if triple.endswith("hf") else ""
+    if "linux" in triple:
+        system = f"linux-musl{'eabi' + floats if name.startswith(('arm', 'thumb')) else ''}"
+    else:
+        system = f"freestanding{'-eabi' + floats if name == 'thumb' else '-none'}"
+    # Zig's generic RISC-V core has no floating point; its baseline has what Linux asks for.
+    mcpu = cpu.replace("generic-", "baseline_").replace("-", "_")
+    command = (sys.executable, "-m", "ziglang", "cc", "-target", f"{name}-{system}")
+    return Compiler((*command, f"-mcpu={mcpu}", "-fno-sanitize=undefined"))
 
 
 def _machine_flags(triple: str, cpu: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler.artifact import build_artifact
+from tilewright.compiler.artifact import build, build_artifact, toolchain
 from tilewright.compiler.artifact.c_source import RUNTIME
 from tilewright.compiler.artifact.layout import c_name
 from tilewright.compiler.artifact.manifest import read_manifest
@@ -121,14 +123,21 @@ def test_pool_has_no_data_race(tmp_path: Path) -> None:
     assert run(["./steps"], tmp_path) == str(sum(step % 98 for step in range(2000)))
 
 
-def test_a_missing_board_compiler_is_told(program: Program, tmp_path: Path) -> None:
+def test_a_missing_board_compiler_is_told(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     board = replace(program.host, triple="sparc-unknown-none")
     build_artifact(replace(program, board=board), tmp_path)
     manifest = read_manifest(tmp_path)
     assert manifest["board"]["library"] is None
     assert manifest["board"]["missing"] == (
-        "no C compiler for sparc-unknown-none: sparc-unknown-none-gcc is not on PATH"
+        "no C compiler for sparc-unknown-none: sparc-unknown-none-gcc is not on PATH; install it, "
+        "the Python package ziglang, or name one in [cpu] c_compiler"
     )
+    memory = json.loads((tmp_path / "report.json").read_text())["memory"]
+    assert memory["linked"] is None and memory["flash"]["runtime"] is None
+    assert memory["flash"]["weights"] == len(program.weights)
     assert not (tmp_path / "board/libmodel.a").exists()
     assert (tmp_path / "board/kernels.o").read_bytes() == program.host.code
 
@@ -148,6 +157,42 @@ def test_a_board_compiler_that_fails_is_told(
     described = read_manifest(tmp_path / "out")["board"]
     assert described["library"] is None
     assert described["missing"] == "sparc-unknown-none-gcc failed: fatal error: no licence"
+
+
+def test_ziglang_stands_in_for_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("PATH", "")
+    for triple, cpu, flags in [
+        ("aarch64-linux-gnu", "cortex-a72", "-target aarch64-linux-musl -mcpu=cortex_a72"),
+        ("riscv64-linux-gnu", "generic-rv64", "-target riscv64-linux-musl -mcpu=baseline_rv64"),
+        (
+            "thumbv8.1m.main-none-eabihf",
+            "cortex-m55",
+            "-target thumb-freestanding-eabihf -mcpu=cortex_m55",
+        ),
+    ]:
+        compiler = board_compiler(triple, cpu, None)
+        assert isinstance(compiler, Compiler)
+        assert f"-m ziglang cc {flags} " in " ".join(compiler.command)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ziglang") is None, reason="the package ziglang is not installed"
+)
+def test_ziglang_builds_for_a_board(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = toolchain._zig("x86_64-linux-gnu", "x86-64")
+    monkeypatch.setattr(build, "board_compiler", lambda *asked: compiler)
+    build_artifact(program, tmp_path)
+    assert read_manifest(tmp_path)["board"]["missing"] is None
+
+
+def test_what_the_board_holds_is_predicted(saved: Path) -> None:
+    memory = json.loads((saved / "report.json").read_text())["memory"]
+    assert memory["ram"]["arena"] == 216
+    assert 0 <= memory["linked"]["ram"] - memory["predicted"]["ram"] < 64  # the linker's own table
+    assert abs(memory["predicted"]["flash"] - memory["linked"]["flash"]) < 256
 
 
 def test_the_description_can_name_the_compiler(program: Program, tmp_path: Path) -> None:

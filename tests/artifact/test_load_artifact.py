@@ -17,6 +17,7 @@ from tilewright.targets.errors import ArtifactError
 EVERY_FILE = [
     "board/kernels.o",
     "board/libmodel.a",
+    "board/libmodel.so",
     "board/model.c",
     "board/model.h",
     "board/model_runtime.c",
@@ -160,8 +161,12 @@ def test_manifest_says_what_the_artifact_is(artifact: Artifact, program: Program
         "kernel": "add_bias",
         "tasks": 6,
     }
+    memory = artifact.report["memory"]
+    assert memory["flash"]["weights"] == len(program.weights)
     assert artifact.report == {
+        "memory": memory,
         "operators": list(program.operators),
         "totals": program.totals,
         "notes": list(program.notes),
+        "timeline": [],
     }
