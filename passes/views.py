@@ -167,13 +167,8 @@ class _Planner:
             if not is_view(value):
                 continue
             address = viewed(value, place.address)
-            if address is not None:
-                choice = choice.including(self._choose(reader, View(place.base, address)))
-                continue
-            cause = "its axes do not follow each other in memory"
-            copy = Copy(_own(reader).bytes, cause, name_of(reader, value))
-            own = self._with_views(reader, View(reader, _own(reader)))
-            choice = choice.including(_Choice(copy.bytes, {}, {reader: copy}).including(own))
+            assert address is not None  # or `_unreadable` would have said so
+            choice = choice.including(self._choose(reader, View(place.base, address)))
         return choice
 
     def _unreadable(self, var: relax.Var, address: Address) -> tuple[str, str] | None:
@@ -182,8 +177,11 @@ class _Planner:
             return "results are dense", RESULT
         for reader in self.readers.get(var, []):
             value = self.values[reader]
-            if not is_view(value) and not self._fits(value, address):
-                name = name_of(reader, value)
+            name = name_of(reader, value)
+            if is_view(value):
+                if viewed(value, address) is None:
+                    return f"{name} joins axes that do not follow each other in memory", name
+            elif not self._fits(value, address):
                 return f"{name} reads dense memory only", name
         return None
 
@@ -211,7 +209,9 @@ def free_views(function: relax.Function) -> set[relax.Var]:
                 ):
                     free.add(var)
             elif is_view(value) and not plan.places[var].base.same_as(var):
-                free.add(var)
+                # A strided view would need a reader that takes strides; no kernel does.
+                if plan.places[var].address.is_dense:
+                    free.add(var)
     return free
 
 
