@@ -194,7 +194,8 @@ class _Planner:
 def free_views(function: relax.Function) -> set[relax.Var]:
     """The slices, permutes, reshapes and concats that move nothing where all memory is dense.
 
-    A concat is among them when every part can be written into its place.
+    A concat is among them when every part can be written into its place. A strided view is among
+    them when only views read it, which end in dense ones: no kernel takes strides.
     """
     plan = plan_views(function, lambda _: False)
     free = set()
@@ -209,9 +210,7 @@ def free_views(function: relax.Function) -> set[relax.Var]:
                 ):
                     free.add(var)
             elif is_view(value) and not plan.places[var].base.same_as(var):
-                # A strided view would need a reader that takes strides; no kernel does.
-                if plan.places[var].address.is_dense:
-                    free.add(var)
+                free.add(var)
     return free
 
 

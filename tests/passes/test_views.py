@@ -172,6 +172,20 @@ def test_one_copy_serves_several_views() -> None:
     assert {var.name: copy.bytes for var, copy in plan.copies.items()} == {"turned": 24}
 
 
+def test_what_a_reshape_cannot_see_through_is_copied_before_it() -> None:
+    """A copied permute is a kernel of its own; a copied reshape would be none."""
+
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        turned = b.emit(relax.op.permute_dims(x, [1, 0]), "turned")
+        return b.emit(relax.op.reshape(turned, (24,)), "flat")
+
+    plan, named = planned(build, (4, 6))
+    assert list(plan.copies) == [named["turned"]]
+    copy = plan.copies[named["turned"]]
+    assert copy.cause == "flat joins axes that do not follow each other in memory"
+    assert plan.places[named["flat"]].base.same_as(named["turned"])
+
+
 def test_the_smaller_of_two_places_is_copied() -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         turned = b.emit(relax.op.permute_dims(x, [1, 0]), "turned")
@@ -179,6 +193,16 @@ def test_the_smaller_of_two_places_is_copied() -> None:
 
     plan, _ = planned(build, (4, 6))
     assert {var.name: copy.bytes for var, copy in plan.copies.items()} == {"part": 4}
+
+
+def test_dense_part_of_a_strided_view_is_free_with_it() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        turned = b.emit(relax.op.permute_dims(x, [1, 0]), "turned")
+        return relax.op.abs(b.emit(relax.op.strided_slice(turned, [1], [2], [3]), "row"))
+
+    plan, named = planned(build, (4, 6))
+    assert plan.copies == {}
+    assert plan.places[named["row"]].address == Address(12, (6, 1), (1, 6), 1)
 
 
 def test_result_that_is_a_strided_view_is_copied() -> None:
