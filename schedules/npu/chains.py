@@ -16,7 +16,12 @@ from tilewright.schedules.npu.bounds import operator_work
 from tilewright.schedules.npu.geometry import round_up
 from tilewright.schedules.npu.planning import Chain
 from tilewright.schedules.npu.region_plan import RegionPlan
-from tilewright.schedules.npu.stripes import can_stripe, internal_buffers, row_window
+from tilewright.schedules.npu.stripes import (
+    broadcasts,
+    can_stripe,
+    internal_buffers,
+    row_window,
+)
 from tilewright.targets.description import Npu
 from tilewright.targets.operators import Conv2d, Operator, Region
 
@@ -180,7 +185,7 @@ def _rows_in_swing(
         outputs = fresh.get(operator.output.buffer, 0)
         window = row_window(operator)
         for tensor in operator.inputs:
-            if outputs and not tensor.height == 1 < operator.output.height:
+            if outputs and not broadcasts(operator, tensor):
                 needed = min(window.needed(outputs), tensor.height)
                 new = min(outputs * window.stride, tensor.height)
                 held[tensor.buffer] = max(held.get(tensor.buffer, 0), needed)
@@ -189,10 +194,11 @@ def _rows_in_swing(
 
 
 def _whole_views(operators: Sequence[Operator], inner: set[str]) -> bool:
-    """Every intermediate is read as it was written."""
+    """Every intermediate is read as it was written, row by row."""
     written = {operator.output.buffer: operator.output for operator in operators}
     return all(
-        (tensor.offset, tensor.pitch_y, tensor.pitch_x, tensor.height, tensor.width)
+        not broadcasts(operator, tensor)
+        and (tensor.offset, tensor.pitch_y, tensor.pitch_x, tensor.height, tensor.width)
         == (o.offset, o.pitch_y, o.pitch_x, o.height, o.width)
         for operator in operators
         for tensor in operator.inputs

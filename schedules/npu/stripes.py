@@ -60,9 +60,9 @@ def stripe_chain(
 ) -> Striped:
     """Run `operators` for each range of output rows between `cuts` of the last one.
 
-    All outputs but the last are read by these operators alone, whole and through one view.
-    `skewed`: each operator runs a stripe ahead of the one after it, so that an engine need not
-    wait for another to finish the same stripe; every intermediate then lives longer.
+    All outputs but the last are read by these operators alone, whole and through one view, and
+    none is broadcast. `skewed`: each operator runs a stripe ahead of the one after it, so that an
+    engine need not wait for another to finish the same stripe; intermediates then live longer.
     """
     stripes = _Stripes(operators, first_owner)
     for low, high in itertools.pairwise(cuts):
@@ -130,7 +130,7 @@ class _Stripes:
                 continue
             covered = row_window(operator).covered(*computed)
             for tensor in operator.inputs:
-                if tensor.buffer in own and not _broadcasts(operator, tensor):
+                if tensor.buffer in own and not broadcasts(operator, tensor):
                     wanted[tensor.buffer] = _union(wanted.get(tensor.buffer), covered)
         return held, fresh
 
@@ -173,7 +173,7 @@ class _Stripes:
         self._append(place, part)
 
     def _input_rows(self, operator: Operator, tensor: Tensor, covered: Covered) -> Tensor:
-        if _broadcasts(operator, tensor):
+        if broadcasts(operator, tensor):
             return tensor
         if tensor.buffer not in self.held:
             return _rows(tensor, covered.low, covered.high)
@@ -186,7 +186,8 @@ class _Stripes:
         self.stripe_of.append(self.index)
 
 
-def _broadcasts(operator: Operator, tensor: Tensor) -> bool:
+def broadcasts(operator: Operator, tensor: Tensor) -> bool:
+    """One pixel that serves every row: it must be complete before the first stripe."""
     pixels = operator.output.height * operator.output.width
     return isinstance(operator, Elementwise) and tensor.height * tensor.width == 1 < pixels
 

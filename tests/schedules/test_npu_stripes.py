@@ -16,7 +16,7 @@ from tilewright.schedules.npu.planning import Chain, plan_steps
 from tilewright.schedules.npu.schedule import plan_region
 from tilewright.schedules.npu.stripes import can_stripe, stripe_chain
 from tilewright.targets.description import Npu
-from tilewright.targets.operators import Conv2d, Operator, Pool2d, Region
+from tilewright.targets.operators import Conv2d, Elementwise, Operator, Pool2d, Region, Tensor
 
 
 def random_chain(chance: random.Random) -> Region:
@@ -127,3 +127,24 @@ def test_an_input_lives_as_long_as_its_chain() -> None:
     planned = plan_region(region, npu, depth_first=True)
     assert planned.lives[region.inputs[0]] == (0, 2)
     assert planned.lives[region.outputs[0]] == (0, 2)
+
+
+def test_what_is_broadcast_is_complete_before_the_rows_that_use_it() -> None:
+    """Squeeze and excite: the factor depends on all rows, so the product is in no chain with it."""
+    npu = bundled("mcu-16")
+    region = inverted_bottleneck(npu)
+    wide = region.operators[1].output
+    pooled = Tensor("pooled", 1, 1, wide.channels, "int8", "pooled")
+    scaled = replace(wide, name="scaled", buffer="scaled")
+    limits = {"clip_low": -128, "clip_high": 127}
+    half = 0.5
+    pool = Pool2d("pool", ("pool",), pooled, kind="average", input=wide, kernel=(64, 64), **limits)
+    factor = Elementwise(
+        "scale", ("scale",), scaled, kind="mul", a=wide, b=pooled, a_scale=half, a_zero=0,
+        b_scale=half, b_zero=0, output_scale=half, output_zero=0, **limits,
+    )  # fmt: skip
+    last = replace(region.operators[2], input=scaled)
+    operators = (*region.operators[:2], pool, factor, last)
+    sizes = region.buffer_bytes | {"pooled": pooled.elements, "scaled": scaled.elements}
+    squeezed = replace(region, operators=operators, buffer_bytes=sizes)
+    run_planned(plan_region(squeezed, npu, depth_first=True), 0)
