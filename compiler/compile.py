@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -17,7 +17,8 @@ from tilewright.compiler.cpu.kernels import Kernels, compile_kernels
 from tilewright.compiler.cpu.lower import lower_to_kernels
 from tilewright.compiler.dump import DumpPasses
 from tilewright.compiler.frontend import import_to_relax, load_model, prepare
-from tilewright.compiler.npu.backend import emit_regions, schedule_regions
+from tilewright.compiler.memory_limits import check_memory
+from tilewright.compiler.npu.backend import ScheduledRegion, emit_regions, schedule_regions
 from tilewright.compiler.npu.times import crossing_nanoseconds, modelled_times
 from tilewright.compiler.pipeline import graph_passes
 from tilewright.compiler.program import Program
@@ -61,9 +62,43 @@ def compile_program(
     return program
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """A model up to the memory plan: where everything runs and lies."""
+
+    prepared: onnx.ModelProto
+    module: tvm.IRModule
+    scheduled: dict[str, ScheduledRegion]
+    weights: Weights
+    reasons: PlacementReasons
+
+    @property
+    def arena_bytes(self) -> int:
+        return int(self.module["main"].attrs["arena_bytes"])
+
+
 def _compile(
     loaded: onnx.ModelProto, name: str, target: Target, options: Options, stage: tqdm[str]
 ) -> Program:
+    planned = _plan(loaded, target, options, stage)
+    module, emitted = emit_regions(planned.module, planned.scheduled)
+    _begin(stage, "code")
+    host, board = compile_for_both(module, target)
+    _begin(stage, "report")
+    parts = Parts(
+        name, planned.prepared, module, target, host, board, emitted, planned.reasons,
+        planned.weights,
+    )  # fmt: skip
+    program = assemble(parts, options.fallback)
+
+    def plan_arena(shapes: Mapping[str, Sequence[int]], board: Target) -> int:
+        return _plan(loaded, board, replace(options, shapes=shapes), stage).arena_bytes
+
+    check_memory(program, target, planned.prepared, plan_arena)
+    return program
+
+
+def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm[str]) -> _Planned:
     _begin(stage, "import")
     prepared = prepare(loaded, {key: tuple(shape) for key, shape in options.shapes.items()})
     module = import_to_relax(prepared)
@@ -85,12 +120,7 @@ def _compile(
     scheduled = schedule_regions(module, target.npu, weights) if target.npu else {}
     footprints = {symbol: region.footprint for symbol, region in scheduled.items()}
     module = plan_memory(footprints, arena_alignment(target))(module)
-    module, emitted = emit_regions(module, scheduled)
-    _begin(stage, "code")
-    host, board = compile_for_both(module, target)
-    _begin(stage, "report")
-    parts = Parts(name, prepared, module, target, host, board, emitted, reasons, weights)
-    return assemble(parts, options.fallback)
+    return _Planned(prepared, module, scheduled, weights, reasons)
 
 
 def compile_for_both(module: tvm.IRModule, target: Target) -> tuple[Kernels, Kernels | None]:

@@ -22,7 +22,7 @@ from tilewright.schedules.cpu.cost import KernelFacts, kernel_seconds
 from tilewright.schedules.npu.bounds import Work, network_work, operator_work
 from tilewright.targets.backend import EnergyParts
 from tilewright.targets.description import Target
-from tilewright.targets.errors import MemoryLimitError, PlacementError
+from tilewright.targets.errors import PlacementError
 
 NO_NPU = Reason("no-npu", "the target has no NPU")
 NOT_QUANTISED = Reason("not-quantised", "works on real numbers; the NPU computes in int8")
@@ -138,8 +138,7 @@ class ReportBuilder:
                 )
 
     def totals(self, arena_bytes: int, bound_bytes: int, weight_bytes: int) -> dict[str, Any]:
-        """The report's totals; MemoryLimitError when the arena exceeds the board's."""
-        self._check_memory(arena_bytes)
+        """The report's totals."""
         crossings = sum(
             before["device"] != after["device"] for before, after in pairwise(self.operators)
         )
@@ -169,14 +168,6 @@ class ReportBuilder:
             "weight_bytes": weight_bytes,
             "crossings": crossings,
         }
-
-    def _check_memory(self, arena_bytes: int) -> None:
-        limit = self.target.memory.arena_limit_bytes
-        if limit is not None and arena_bytes > limit:
-            raise MemoryLimitError(
-                f"{self.target.name}: the arena needs {arena_bytes} bytes, the board leaves "
-                f"{limit} ({arena_bytes - limit} too many); use a smaller input or another board"
-            )
 
     def _reason(self, onnx_nodes: Sequence[str]) -> Reason:
         if self.target.npu is None:

@@ -256,16 +256,26 @@ class Cpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """[memory] What the artifact may take of the board's DRAM."""
+    """[memory] What the artifact may take of the board's DRAM and flash."""
 
     arena_limit_kib: int | None = key("the arena's largest size", 1, 2**30, default=None)
-    reserve_percent: float = key("of the limit to leave free", 0, 90, default=0.0)
+    flash_limit_kib: int | None = key(
+        "weights, command streams and kernels at most", 1, 2**30, default=None
+    )
+    reserve_percent: float = key("of the limits to leave free", 0, 90, default=0.0)
 
     @property
     def arena_limit_bytes(self) -> int | None:
-        if self.arena_limit_kib is None:
-            return None
-        return int(self.arena_limit_kib * 1024 * (1 - self.reserve_percent / 100))
+        return self._less_reserve(self.arena_limit_kib)
+
+    @property
+    def flash_limit_bytes(self) -> int | None:
+        return self._less_reserve(self.flash_limit_kib)
+
+    def _less_reserve(self, limit_kib: int | None) -> int | None:
+        return (
+            None if limit_kib is None else int(limit_kib * 1024 * (1 - self.reserve_percent / 100))
+        )
 
 
 def round_up(value: int, multiple: int) -> int:

@@ -2,8 +2,8 @@
 
 Predicted is the sum of what was compiled, part by part. Linked is a program that holds the model
 and the memory it is lent, and nothing else: empty labels stand for the C library, and there is no
-code of the user's. The two differ by the gaps that alignment needs, by equal strings that the linker
-keeps once, and by tables of addresses that some linkers add.
+code of the user's. The two differ by the gaps that alignment needs, by equal strings that the
+linker keeps once, and by tables of addresses that some linkers add.
 """
 
 from __future__ import annotations
