@@ -6,6 +6,7 @@ Relax expression, or None where TVM's converter should do it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -74,4 +75,25 @@ def _gather(inputs: list[relax.Expr | None], attrs: Attributes, opset: int) -> r
     return relax.op.take(source, wrapped, axis, mode="clip")
 
 
-CONVERTERS: dict[str, Converter] = {"Gather": _gather, "Pad": _pad, **QLINEAR}
+def _extremum(
+    operation: Callable[[relax.Expr, relax.Expr], relax.Expr],
+) -> Converter:
+    """Min and Max pairwise; the importer would stack the operands and reduce them."""
+
+    def convert(
+        inputs: list[relax.Expr | None], _attrs: Attributes, _opset: int
+    ) -> relax.Expr | None:
+        # A constant comes second, where canonicalise looks for the bound of a clip.
+        ordered = sorted(inputs, key=lambda operand: array_of(operand) is not None)
+        return functools.reduce(operation, ordered)
+
+    return convert
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Gather": _gather,
+    "Max": _extremum(relax.op.maximum),
+    "Min": _extremum(relax.op.minimum),
+    "Pad": _pad,
+    **QLINEAR,
+}

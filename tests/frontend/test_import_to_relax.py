@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.helper
+import onnx.numpy_helper
 import pytest
 from tvm import relax
 
@@ -14,6 +15,8 @@ from tests.integer_form import session
 from tests.qdq_models import QdqModel
 from tests.relax_in_numpy import run_relax
 from tilewright.compiler.frontend import import_to_relax, load_model, prepare
+from tilewright.passes.canonicalise import canonicalise
+from tilewright.passes.constants import op_name
 from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
 from tilewright.targets.errors import ModelError
 
@@ -132,3 +135,14 @@ def test_padding_keeps_its_form() -> None:
     inputs = builder.random_inputs()
     expected = session(model).run(None, inputs)[0]
     np.testing.assert_allclose(run_relax(module, inputs)[0], expected)
+
+
+def test_limit_by_a_constant_is_a_clip() -> None:
+    model = float_model([make("Max", ["c", "the/input:0"], ["y"], name="max")], ["y"])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0.25), "c"))
+    module = canonicalise(import_to_relax(prepare(model)))
+    (binding,) = module["main"].body.blocks[0].bindings
+    assert op_name(binding.value) == "relax.clip"
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    expected = np.maximum(x, np.float32(0.25))
+    np.testing.assert_array_equal(run_relax(module, {"the/input:0": x})[0], expected)
