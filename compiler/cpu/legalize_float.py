@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tvm
 from tvm import relax, te, tirx
 
+from tilewright.compiler.cpu.legalize_transposed import legalize_transposed
 from tilewright.compiler.cpu.operands import (
     ANCHOR,
     INJECTIVE,
@@ -16,6 +16,7 @@ from tilewright.compiler.cpu.operands import (
     pack,
     permuted,
     product_shape,
+    stock,
 )
 from tilewright.compiler.cpu.packed_convolution import Operand, pack_convolution
 from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
@@ -34,6 +35,7 @@ def float_legalizations(cpu: CpuFacts) -> dict[str, Legalize]:
     return {
         "relax.nn.conv2d": lambda builder, call: _convolution(builder, call, cpu),
         "relax.matmul": lambda builder, call: _matmul(builder, call, cpu),
+        "relax.nn.conv2d_transpose": legalize_transposed(cpu),
         "relax.take": _take,
     }
 
@@ -112,7 +114,7 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> rel
 
         return call_kernel(builder, dense, [a, packed], "dense", ANCHOR)
     if len(shape_of(a)) < 2 or len(shape_of(b)) < 2:
-        return tvm.ir.Op.get("relax.matmul").get_attr("FLegalize")(builder, call)
+        return stock("relax.matmul")(builder, call)
 
     def compute(x: te.Tensor, y: te.Tensor) -> te.Tensor:
         return matrix_product(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import tvm
 from tvm import relax, te, tirx
 
 from tilewright.compiler.cpu.operands import (
@@ -15,6 +13,7 @@ from tilewright.compiler.cpu.operands import (
     image_operator,
     integers,
     layout_order,
+    stock,
 )
 from tilewright.passes.constants import dtype_of, shape_of
 from tilewright.schedules.cpu.computations import Window, extents, pool
@@ -101,8 +100,7 @@ def _layer_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     axes = sorted(int(axis) % len(shape) for axis in attributes.axes)
     leading = len(shape) - len(axes)
     if axes != list(range(leading, len(shape))):
-        legalize: Any = tvm.ir.Op.get("relax.nn.layer_norm").get_attr("FLegalize")
-        return legalize(builder, call)
+        return stock("relax.nn.layer_norm")(builder, call)
     size = tirx.const(float(math.prod(shape[leading:])), dtype)
     epsilon = tirx.const(float(attributes.epsilon), dtype)
 

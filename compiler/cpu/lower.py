@@ -24,7 +24,7 @@ from tilewright.compiler.cpu.legalize_pooling import POOLING
 from tilewright.compiler.cpu.legalize_quantized import quantized_legalizations
 from tilewright.compiler.cpu.legalize_scaling import SCALING
 from tilewright.compiler.cpu.machine import common_facts
-from tilewright.compiler.cpu.operands import Legalize
+from tilewright.compiler.cpu.operands import Legalize, stock
 from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
 from tilewright.schedules.cpu.facts import Cpu, CpuFacts
@@ -73,16 +73,8 @@ def _legalize(module: tvm.IRModule, cpu: CpuFacts) -> tvm.IRModule:
         - set(KEPT)
         - {""}
     )
-    legalizations = {name: _named(own.get(name) or _stock(name)) for name in used}
+    legalizations = {name: _named(own.get(name) or stock(name)) for name in used}
     return relax.transform.LegalizeOps(legalizations, skip_ops=list(VIEWS))(module)
-
-
-def _stock(name: str) -> Legalize:
-    """TVM's own legalisation of an operator."""
-    legalize = tvm.ir.Op.get(name).get_attr("FLegalize")
-    if legalize is None:
-        raise ModelError(f"{name}: the CPU has no kernel for this operator; rewrite the model")
-    return legalize  # type: ignore[no-any-return]
 
 
 def _named(legalize: Legalize) -> Legalize:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, topi
 
@@ -16,6 +17,7 @@ from tilewright.schedules.cpu.facts import CpuFacts
 from tilewright.schedules.cpu.packing import pack_panels
 from tilewright.schedules.cpu.pair_product import INTRINSICS
 from tilewright.schedules.cpu.tile import ProductShape, choose_tile
+from tilewright.targets.errors import ModelError
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 Array = NDArray[Any]
@@ -26,6 +28,14 @@ ELEMENTWISE, INJECTIVE, ANCHOR = 0, 2, 4
 
 def integers(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
+
+
+def stock(name: str) -> Legalize:
+    """TVM's own legalisation of an operator; ModelError where it has none."""
+    legalize = tvm.ir.Op.get(name).get_attr("FLegalize")
+    if legalize is None:
+        raise ModelError(f"{name}: the CPU has no kernel for this operator; rewrite the model")
+    return legalize  # type: ignore[no-any-return]
 
 
 def call_kernel(

@@ -109,6 +109,33 @@ def test_convolution_with_bias_residual_and_relu(case: Any, layout: str) -> None
     assert_close(ours, expected)
 
 
+TRANSPOSED = [
+    # kernel, strides, pads, output padding, dilations
+    ((3, 3), (2, 2), (1, 1, 1, 1), (1, 1), (1, 1)),
+    ((2, 2), (2, 2), (0, 0, 0, 0), (0, 0), (1, 1)),
+    ((4, 3), (3, 1), (1, 0, 2, 1), (0, 0), (1, 2)),
+    ((1, 1), (1, 1), (0, 0, 0, 0), (0, 0), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolution(case: Any, groups: int) -> None:
+    kernel, strides, pads, more, dilations = case
+    x, w = normal(1, 6, 5, 4), normal(6, 8 // groups, *kernel)
+    ours = run_graph(
+        lambda _builder, x: relax.op.nn.conv2d_transpose(
+            x, constant(w), strides, pads, more, dilations, groups
+        ),
+        [x],
+    )
+    expected = onnx_result(
+        "ConvTranspose", [x], [w], strides=strides, pads=pads, output_padding=more,
+        dilations=dilations, group=groups,
+    )  # fmt: skip
+    assert_close(ours, expected)
+
+
 def test_convolution_with_weights_computed_at_run_time() -> None:
     x, w = normal(1, 6, 6, 5), normal(3, 3, 5, 20)
     ours = run_graph(
