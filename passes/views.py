@@ -7,7 +7,8 @@
 
 `plan_views` changes nothing; it says for each variable where it lies. Readers that take strided
 images (an NPU's DMA: channels adjacent, any row and pixel pitch) are told from those that want
-dense memory (CPU kernels, results of the graph) by `addresses_images`. Run it on a graph whose
+dense memory (CPU kernels, results of the graph) by `addresses_images`. It is asked about concats
+too: whether the copies that one makes read and write strided images. Run it on a graph whose
 layout and placement are settled.
 """
 
@@ -134,7 +135,7 @@ class _Planner:
             return "it is joined in more than one place"
         if part in self.results:
             return "it is a result of the graph too"
-        if op_name(producer) != "relax.concat" and not self._fits(producer, address):
+        if not self._fits(producer, address):
             return f"{name_of(part, producer)} writes dense memory only"
         for reader in self.readers[part]:
             value = self.values[reader]
@@ -143,9 +144,8 @@ class _Planner:
         return None
 
     def _fits(self, call: relax.Expr, address: Address) -> bool:
-        if address.is_dense or op_name(call) == "relax.concat":
-            return True
-        return self.addresses_images(call) and address.has_adjacent_channels
+        images = address.has_adjacent_channels and self.addresses_images(call)
+        return address.is_dense or images
 
     def _choose(self, var: relax.Var, place: View) -> _Choice:
         """The cheaper of leaving `var` at `place` and copying it, views of it included."""
@@ -181,9 +181,13 @@ class _Planner:
             if is_view(value):
                 if viewed(value, address) is None:
                     return f"{name} joins axes that do not follow each other in memory", name
-            elif not self._fits(value, address):
+            elif not self._is_written_in_place(var, value) and not self._fits(value, address):
                 return f"{name} reads dense memory only", name
         return None
+
+    def _is_written_in_place(self, var: relax.Var, reader: relax.Expr) -> bool:
+        """Whether `reader` is the concat that `var` is a part of already."""
+        return op_name(reader) == "relax.concat" and var in self.joined
 
     def _first_demand(self, var: relax.Var) -> tuple[str, str]:
         """(cause, consumer) when `var` itself could stay but views of it are cheaper dense."""

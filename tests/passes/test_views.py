@@ -12,7 +12,7 @@ from tvm import relax
 
 from tilewright.passes.constants import op_name
 from tilewright.passes.strides import Address, dense, permuted, reshaped, sliced
-from tilewright.passes.views import ViewPlan, plan_views
+from tilewright.passes.views import ViewPlan, free_views, plan_views
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
@@ -57,8 +57,8 @@ def test_reshape_is_a_view_exactly_when_numpy_makes_one(
 
 
 def quantised_image(call: relax.Expr) -> bool:
-    """In these graphs a max pool stands for the NPU and anything else for the CPU."""
-    return op_name(call) == "relax.nn.max_pool2d"
+    """In these graphs a max pool stands for the NPU, as concats do, anything else for the CPU."""
+    return op_name(call) in ("relax.nn.max_pool2d", "relax.concat")
 
 
 def pool(x: relax.Expr) -> relax.Expr:
@@ -158,6 +158,24 @@ def test_concat_along_the_outer_axis_needs_no_copy_even_on_the_cpu() -> None:
     plan, named = planned(build, (1, 2, 2, 4))
     assert plan.copies == {}
     assert plan.places[named["b"]].address.offset == 16
+
+
+def test_cpu_concat_wants_dense_parts() -> None:
+    """A concat that is a kernel reads its parts like any other kernel."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 7), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            ends = [(0, 3), (3, 7)]
+            parts = [
+                builder.emit(relax.op.strided_slice(x, [1], [a], [b]), f"part{a}") for a, b in ends
+            ]
+            result = builder.emit_output(relax.op.concat(parts[::-1], 1))
+        builder.emit_func_output(result)
+    function = builder.get()["main"]
+    assert free_views(function) == set()
+    plan = plan_views(function, lambda _: False)
+    assert all(plan.places[part].address.is_dense for part in parts)
 
 
 def test_one_copy_serves_several_views() -> None:
