@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tilewright.targets.errors import TargetError
 
 
 def add_commands(commands: Any) -> None:
-    parser = commands.add_parser("target", help="list, show and check boards")
+    parser = commands.add_parser("target", help="list, show, check and describe boards")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="the bundled boards")
     listing.set_defaults(command=list_)
@@ -21,6 +22,12 @@ def add_commands(commands: Any) -> None:
     checking = actions.add_parser("check", help="explain what is wrong with a description")
     checking.add_argument("file", metavar="FILE")
     checking.set_defaults(command=check_)
+    making = actions.add_parser("new", help="write a commented description to start from")
+    making.add_argument("name", metavar="NAME", help="of the board; the file is NAME.toml")
+    making.add_argument("--like", metavar="NAME_OR_TOML", default="edge-64", help="its numbers")
+    making.set_defaults(command=new)
+    schema = actions.add_parser("schema", help="print a JSON schema for editors")
+    schema.set_defaults(command=print_schema)
 
 
 def list_(_options: argparse.Namespace) -> None:
@@ -37,11 +44,40 @@ def show(options: argparse.Namespace) -> None:
 
 
 def check_(options: argparse.Namespace) -> None:
-    from tilewright.targets.describe import check
+    from tilewright.targets.describe import check, describe
 
     mistakes = check(Path(options.file))
     for mistake in mistakes[:-1]:
         print(mistake)
     if mistakes:
         raise TargetError(mistakes[-1])
+    target = load_target(Path(options.file).resolve())
+    if target.npu is not None:
+        from tilewright.schedules.backends import backend_of
+
+        backend_of(target.npu)
     print(f"{options.file}: nothing wrong")
+    print(describe(target))
+
+
+def new(options: argparse.Namespace) -> None:
+    from tilewright.targets.template import template
+
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", options.name):
+        raise TargetError(f"{options.name}: a board's name has letters, digits, '.', '-' and '_'")
+    text = template(options.name, load_target(options.like))
+    path = Path(f"{options.name}.toml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise TargetError(f"{path}: exists already; remove it or choose another name") from None
+    except OSError as error:
+        raise TargetError(f"{path}: cannot be written: {error.strerror}") from None
+    print(f"{path}: written; correct it and run `tilewright target check {path}`")
+
+
+def print_schema(_options: argparse.Namespace) -> None:
+    from tilewright.targets.json_schema import json_schema
+
+    print(json_schema(), end="")

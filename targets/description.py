@@ -7,6 +7,7 @@ import difflib
 import os
 import sys
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ else:
 __all__ = ["Cpu", "Memory", "Npu", "Target", "list_targets", "load_target", "parse_target"]
 
 BOARDS = Path(__file__).resolve().parent / "boards"
+PLUG_INS = "tilewright.targets"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +41,8 @@ class Target:
 
 
 def list_targets() -> list[str]:
-    """Names of the bundled boards."""
-    return sorted(path.stem for path in BOARDS.glob("*.toml"))
+    """Names of the bundled boards, and of those that installed packages bring."""
+    return sorted({path.stem for path in BOARDS.glob("*.toml")} | _plug_ins().keys())
 
 
 def load_target(name_or_path: str | os.PathLike[str]) -> Target:
@@ -49,16 +51,36 @@ def load_target(name_or_path: str | os.PathLike[str]) -> Target:
     Raises TargetError: unknown name, unreadable file, or a description that is wrong.
     """
     text = os.fspath(name_or_path)
-    if text in list_targets():
+    if (BOARDS / f"{text}.toml").is_file() and os.sep not in text:
         return read_target(BOARDS / f"{text}.toml")
+    if text in _plug_ins():
+        return read_target(_plug_in_path(_plug_ins()[text]))
     if text.endswith(".toml") or os.sep in text or Path(text).is_file():
         return read_target(Path(text))
     near = difflib.get_close_matches(text, list_targets(), 1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise TargetError(
-        f"{text}: no such target; {hint}bundled are {', '.join(list_targets())}, "
+        f"{text}: no such target; {hint}known are {', '.join(list_targets())}, "
         "or give the path of a .toml file"
     )
+
+
+def _plug_ins() -> dict[str, EntryPoint]:
+    """Boards of other packages: an entry point's name is the board's, its value a module."""
+    return {entry.name: entry for entry in entry_points(group=PLUG_INS)}
+
+
+def _plug_in_path(entry: EntryPoint) -> Path:
+    """NAME.toml beside the module that the entry point names."""
+    try:
+        module = entry.load()
+        folder = Path(module.__file__).parent
+    except Exception as error:
+        raise TargetError(
+            f"{entry.name}: the entry point {entry.value} cannot be loaded: "
+            f"{type(error).__name__}: {error}; mend or remove its package"
+        ) from error
+    return folder / f"{entry.name}.toml"
 
 
 def read_target(path: Path) -> Target:

@@ -1,6 +1,6 @@
-"""Write the tables of docs/instruction-set.md and docs/targets.md from the code they document.
+"""Write docs/instruction-set.md, docs/targets.md and board.schema.json from what they document.
 
-Run `python -m tilewright.targets.reference DOCS` after a change of either; a test compares.
+Run `python -m tilewright.targets.reference DOCS` after a change of either; tests compare.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tilewright.targets import json_schema
 from tilewright.targets.description import Target
 from tilewright.targets.isa import INSTRUCTIONS, Instruction
 from tilewright.targets.isa.instructions import (
@@ -129,6 +130,7 @@ def main(docs: Path) -> None:
     for name, tables in TABLES.items():
         path = docs / name
         path.write_text(with_tables(path.read_text(), tables()))
+    json_schema.FILE.write_text(json_schema.json_schema())
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def _read_table(kind: type[T], table: Any, path: str, mistakes: list[str]) -> T 
         dotted = f"{path}.{name}" if path else name
         inner = table_of(kind, name)
         if name not in table:
-            if _is_required(items[name]) and name not in guessed:
+            if is_required(items[name]) and name not in guessed:
                 mistakes.append(_missing(dotted, key_of(items[name])))
         elif inner:
             values[name] = _read_table(inner, table[name], dotted, mistakes)
@@ -131,7 +131,8 @@ def _read_table(kind: type[T], table: Any, path: str, mistakes: list[str]) -> T 
     return kind(**values) if len(mistakes) == before else None
 
 
-def _is_required(item: dataclasses.Field[Any]) -> bool:
+def is_required(item: dataclasses.Field[Any]) -> bool:
+    """Whether a description must have the key or table."""
     missing = dataclasses.MISSING
     return item.default is missing and item.default_factory is missing
 
