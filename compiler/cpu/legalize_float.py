@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from tilewright.compiler.cpu.legalize_transposed import legalize_transposed
@@ -107,7 +108,7 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> rel
     a, b = call.args
     dtype = dtype_of(call)
     if len(shape_of(b)) == 2 and len(shape_of(a)) >= 2 and array_of(b) is not None:
-        packed, packing = pack(b, product_shape(a, b), 1, cpu)
+        packed, packing = pack(b, product_shape(a, b, np.dtype(dtype).itemsize), 1, cpu)
 
         def dense(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             return product(x, w, packing, dtype)

@@ -167,7 +167,7 @@ def _dense(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> rela
     *leading, depth = shape_of(x)
     packed, packing = pack(
         weight,
-        product_shape(x, weight),
+        product_shape(x, weight, 2),
         1,
         cpu,
         _centred_weight(int(attributes["weight_zero"])),

@@ -86,10 +86,10 @@ def layout_order(layout: str, wanted: str) -> list[int]:
     return [layout.index(axis) for axis in wanted]
 
 
-def product_shape(x: relax.Expr, weight: relax.Expr) -> ProductShape:
-    """x [..., K] times weight [K, columns]."""
+def product_shape(x: relax.Expr, weight: relax.Expr, itemsize: int) -> ProductShape:
+    """x [..., K], of `itemsize` bytes an element, times weight [K, columns]."""
     depth, columns = shape_of(weight)
-    return ProductShape(columns, depth, prod(shape_of(x)[:-1]))
+    return ProductShape(columns, depth, prod(shape_of(x)[:-1]), row_bytes=depth * itemsize)
 
 
 def pack(

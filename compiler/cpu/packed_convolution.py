@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from tilewright.compiler.cpu.operands import (
@@ -66,7 +67,9 @@ def pack_convolution(
     size = window.output(height, width)
     as_run = groups == 1 and window.dilations[1] == 1 and array_of(weight) is not None
     depth = channels // groups
-    shape = _product_shape(window, (batch, *size), depth, shape_of(weight)[-1] // groups)
+    columns = shape_of(weight)[-1] // groups
+    row_bytes = window.strides[1] * channels * np.dtype(operand.dtype).itemsize
+    shape = replace(_product_shape(window, (batch, *size), depth, columns), row_bytes=row_bytes)
 
     def prepare(values: Array) -> Array:
         values = operand.weight(values)

@@ -8,19 +8,20 @@ The 4: accumulators must outnumber the latency of an addition. The last term: th
 streams from the second-level cache. loads is rows + vectors, and a row more for each where a tile
 crosses bands (lines of an image): rows are then at no fixed distance and their addresses do not
 stay in registers. A tile also pays for its addresses and for writing back. So tiles grow tall
-until the registers are full, unless rows or columns would be wasted at the edges, or tiles would
-be too few to keep all cores busy.
+until the registers are full, unless rows or columns would be wasted at the edges, tiles would be
+too few to keep all cores busy, or rows a power of two apart would evict each other from the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
 
 from tilewright.schedules.cpu.facts import CpuFacts
 
 ROW_SETUP, TILE_SETUP = 8, 20  # cycles to find a row's address, to begin a tile
+WAYS, WAY_BYTES = 8, 4096  # of a first-level cache that few CPUs fall short of
 MOST_VECTORS = 8  # beside each other: enough to hide an addition's latency, more is only code
 
 
@@ -42,13 +43,19 @@ class Tile:
 class ProductShape:
     """bands * length rows, `columns` results each, over a reduction of `depth`.
 
-    Rows of a band lie at a fixed distance from each other, bands do not follow each other evenly.
+    Rows of a band lie `row_bytes` from each other, bands do not follow each other evenly.
     """
 
     columns: int
     depth: int
     length: int
     bands: int = 1
+    row_bytes: int = 64
+
+    @property
+    def most_rows(self) -> int:
+        """Rows whose current cache lines all fit into the ways they share."""
+        return WAYS * WAY_BYTES // gcd(self.row_bytes, WAY_BYTES)
 
 
 def choose_tile(shape: ProductShape, cpu: CpuFacts, dtype_bits: int = 32) -> Tile:
@@ -85,7 +92,7 @@ def choose_window(rows: int, columns: int, cpu: CpuFacts, dtype_bits: int = 32) 
 def _candidates(shape: ProductShape, cpu: CpuFacts, dtype_bits: int) -> Iterator[Tile]:
     for lanes in _lane_choices(cpu.lanes(dtype_bits), shape.columns):
         for vectors in range(1, min(max(shape.columns // lanes, 1), MOST_VECTORS) + 1):
-            fitting = (cpu.vector_registers - 1 - vectors) // vectors
+            fitting = min((cpu.vector_registers - 1 - vectors) // vectors, shape.most_rows)
             if fitting < 1 and vectors > 1:
                 break
             for crosses in (True, False) if shape.bands > 1 else (True,):

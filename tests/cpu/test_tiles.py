@@ -57,6 +57,13 @@ def test_a_vector_times_a_matrix_is_split_over_the_cores() -> None:
     assert ceil(shape.columns / tile.columns) >= 8
 
 
+def test_rows_that_share_a_cache_set_are_few() -> None:
+    shape = ProductShape(columns=512, depth=2048, length=49, row_bytes=8192)
+    cpu = CpuFacts(triple="any", cpu="any", vector_bits=512, vector_registers=32)
+    assert choose_tile(shape, cpu).rows <= 8
+    assert ProductShape(512, 2048, 49, row_bytes=8192 + 64).most_rows > 49
+
+
 @given(sizes, sizes, cpus)
 def test_a_window_fits(rows: int, columns: int, cpu: CpuFacts) -> None:
     tile = choose_window(rows, columns, cpu)
