@@ -39,6 +39,19 @@ class Plan(Protocol):
     def spilled(self) -> Sequence[SpilledBuffer]:
         """Intermediate buffers that need a place in the arena."""
 
+    @property
+    def lives(self) -> Mapping[str, tuple[int, int]]:
+        """The first and the last operator while each buffer is read or written."""
+
+
+def lives_in_order(region: Region) -> dict[str, tuple[int, int]]:
+    """`Plan.lives` where operators run one after the other."""
+    lives: dict[str, tuple[int, int]] = {}
+    for index, operator in enumerate(region.operators):
+        for tensor in (*operator.inputs, operator.output):
+            lives[tensor.buffer] = (lives.get(tensor.buffer, (index, index))[0], index)
+    return lives
+
 
 @dataclass(frozen=True)
 class Emitted:

@@ -36,19 +36,11 @@ class ScheduledRegion:
     @property
     def footprint(self) -> Footprint:
         """What the arena plan must know, in operators of the region."""
-        operators = self.region.operators
-        reads = {
-            tensor.buffer: index
-            for index, operator in enumerate(operators)
-            for tensor in operator.inputs
-        }
-        writes = {
-            operator.output.buffer: index for index, operator in reversed([*enumerate(operators)])
-        }
+        lives = self.plan.lives
         return Footprint(
-            len(operators),
-            tuple(reads.get(buffer, 0) for buffer in self.region.inputs),
-            tuple(writes.get(buffer, 0) for buffer in self.region.outputs),
+            len(self.region.operators),
+            tuple(lives[buffer][1] if buffer in lives else 0 for buffer in self.region.inputs),
+            tuple(lives[buffer][0] for buffer in self.region.outputs),
             tuple(
                 (spilled.buffer, spilled.nbytes, spilled.first_operator, spilled.last_operator)
                 for spilled in self.plan.spilled

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.schedules.npu.attribution import attribute
 from tilewright.schedules.npu.bounds import bound_cycles
+from tilewright.schedules.npu.fits import memory_refusal
 from tilewright.schedules.npu.region_plan import RegionPlan
 from tilewright.schedules.npu.schedule import Emission, emit, plan_region
 from tilewright.targets.backend import Backend, Emitted, EnergyParts, Plan, Simulation, Span
@@ -23,13 +24,16 @@ class TiledBackend(Backend):
     """Tiles in the scratchpad, four engines, semaphores: targets/isa."""
 
     def refuses(self, npu: Npu, operator: Operator) -> Refusal | None:
-        return refuses(npu, operator)
+        found = refuses(npu, operator)
+        if found is None and (text := memory_refusal(operator, npu)) is not None:
+            return Refusal("memory", text)
+        return found
 
     def least_cycles(self, npu: Npu, operator: Operator) -> int:
         return bound_cycles(operator, npu)
 
     def plan(self, npu: Npu, region: Region) -> Plan:
-        return plan_region(region, npu)
+        return plan_region(region, npu, depth_first=True)
 
     def emit(self, plan: Plan, buffer_offsets: Mapping[str, int], constants_offset: int) -> Emitted:
         assert isinstance(plan, RegionPlan)

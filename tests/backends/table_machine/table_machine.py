@@ -22,6 +22,7 @@ from tilewright.targets.backend import (
     Plan,
     Simulation,
     SpilledBuffer,
+    lives_in_order,
 )
 from tilewright.targets.description import Npu
 from tilewright.targets.operators import Copy, Elementwise, Lookup, Operator, Region, Tensor
@@ -39,6 +40,10 @@ class TablePlan:
     constants: bytes = b""
     spilled: list[SpilledBuffer] = field(default_factory=list)
     tables: list[int] = field(default_factory=list)  # one offset an operator
+
+    @property
+    def lives(self) -> dict[str, tuple[int, int]]:
+        return lives_in_order(self.region)
 
 
 class TableMachine(Backend):
@@ -133,11 +138,6 @@ def _pixel(tensor: Tensor, y: int, x: int, offsets: Mapping[str, int]) -> int:
 
 def _spilled(region: Region) -> Iterator[SpilledBuffer]:
     """Every intermediate buffer: there is no scratchpad."""
-    for buffer, nbytes in region.buffer_bytes.items():
+    for buffer, life in lives_in_order(region).items():
         if buffer not in (*region.inputs, *region.outputs):
-            users = [
-                index
-                for index, operator in enumerate(region.operators)
-                if buffer in [tensor.buffer for tensor in (*operator.inputs, operator.output)]
-            ]
-            yield SpilledBuffer(buffer, nbytes, users[0], users[-1])
+            yield SpilledBuffer(buffer, region.buffer_bytes[buffer], *life)
