@@ -148,7 +148,13 @@ class _Planner:
         return address.is_dense or images
 
     def _choose(self, var: relax.Var, place: View) -> _Choice:
-        """The cheaper of leaving `var` at `place` and copying it, views of it included."""
+        """The cheaper of leaving `var` at `place` and copying it, views of it included.
+
+        A reshape is never copied, there being no kernel for it: `_unreadable` has seen to it that
+        its source lies where its readers need it.
+        """
+        if op_name(self.values.get(var, var)) in RESHAPES:
+            return self._with_views(var, place)
         unreadable = self._unreadable(var, place.address)
         is_own = place.base.same_as(var) and place.address.is_dense
         kept = None if unreadable else self._with_views(var, place)
@@ -172,15 +178,19 @@ class _Planner:
         return choice
 
     def _unreadable(self, var: relax.Var, address: Address) -> tuple[str, str] | None:
-        """(cause, consumer) of the first reader that cannot address `var` there."""
+        """(cause, consumer) of the first reader of `var`, or of a reshape of it, that cannot."""
         if var in self.results and not address.is_dense:
             return "results are dense", RESULT
         for reader in self.readers.get(var, []):
             value = self.values[reader]
             name = name_of(reader, value)
             if is_view(value):
-                if viewed(value, address) is None:
+                seen = viewed(value, address)
+                if seen is None:
                     return f"{name} joins axes that do not follow each other in memory", name
+                through = op_name(value) in RESHAPES and self._unreadable(reader, seen)
+                if through:
+                    return through
             elif not self._is_written_in_place(var, value) and not self._fits(value, address):
                 return f"{name} reads dense memory only", name
         return None

@@ -213,6 +213,18 @@ def test_the_smaller_of_two_places_is_copied() -> None:
     assert {var.name: copy.bytes for var, copy in plan.copies.items()} == {"part": 4}
 
 
+def test_reshaped_result_is_dense_because_its_source_is_copied() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        turned = b.emit(relax.op.permute_dims(x, [0, 3, 1, 2]), "turned")
+        return relax.op.reshape(turned, (2, 4, 5))
+
+    plan, _ = planned(build, (2, 1, 5, 4))
+    assert {var.name: copy.cause for var, copy in plan.copies.items()} == {
+        "turned": "results are dense"
+    }
+    assert all(plan.places[var].address.is_dense for var in plan.places)
+
+
 def test_dense_part_of_a_strided_view_is_free_with_it() -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         turned = b.emit(relax.op.permute_dims(x, [1, 0]), "turned")
