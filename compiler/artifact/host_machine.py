@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,6 +62,12 @@ def check_machine(host: Mapping[str, Any], artifact: Path) -> None:
             f"{artifact}: its host library needs a CPU with {', '.join(lacking)}; "
             "compile the model again on this machine"
         )
+
+
+def cpu_digest() -> str:
+    """Tells CPUs apart for which native code may differ."""
+    flags = " ".join(sorted(_cpu_flags()))
+    return hashlib.sha256(flags.encode()).hexdigest()[:16]
 
 
 def _cpu_flags() -> set[str]:

@@ -26,7 +26,7 @@ from tilewright.targets.errors import ArtifactError
 
 Manifest = dict[str, Any]
 
-_PACKAGES = {
+PACKAGES = {
     "tilewright": "tilewright",
     "tvm": "apache-tvm",
     "tvm_ffi": "apache-tvm-ffi",
@@ -48,10 +48,11 @@ def make_manifest(
         "schema_version": SCHEMA_VERSION,
         "name": program.name,
         "c_name": c_name(program.name),
-        "versions": {name: version(package) for name, package in _PACKAGES.items()},
+        "versions": {name: version(package) for name, package in PACKAGES.items()},
         "target": {"name": target_name, "sha256": _digest(program.target_toml.encode())},
         "inputs": [_port(port) for port in program.inputs],
         "outputs": [_port(port) for port in program.outputs],
+        "preprocessing": asdict(program.preprocessing) if program.preprocessing else None,
         "arena": {"bytes": program.arena_bytes, "alignment": ARENA_ALIGNMENT},
         "weights": {
             "bytes": len(program.weights),
