@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from tqdm import tqdm
 
 from tilewright.compiler.report_text import table
 from tilewright.targets.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from tilewright.compiler.artifact import Artifact
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -32,6 +35,11 @@ def add_commands(commands: Any) -> None:
         help="an input's values; once for each input",
     )
     parser.add_argument(
+        "--image",
+        metavar="FILE",
+        help="a picture, made the input as the model's own description says",
+    )
+    parser.add_argument(
         "--random", type=int, metavar="SEED", help="draw the inputs not given from this seed"
     )
     parser.add_argument("--repeat", type=_count, default=1, metavar="N", help="run N times")
@@ -46,7 +54,8 @@ def run(options: argparse.Namespace) -> None:
 
     with load_artifact(options.artifact, threads=options.threads) as artifact:
         drawn = {} if options.random is None else random_inputs(artifact.manifest, options.random)
-        inputs = drawn | {name: _read(Path(file)) for name, file in options.input}
+        pictured = {} if options.image is None else _pictured(artifact, Path(options.image))
+        inputs = drawn | pictured | {name: _read(Path(file)) for name, file in options.input}
         outputs, milliseconds = {}, []
         for _ in tqdm(range(options.repeat), desc="run", file=sys.stderr, disable=None):
             start = time.perf_counter()
@@ -56,6 +65,21 @@ def run(options: argparse.Namespace) -> None:
         _show_time(milliseconds, artifact.statistics())
     if options.output_dir:
         _save(outputs, Path(options.output_dir))
+
+
+def _pictured(artifact: Artifact, file: Path) -> Arrays:
+    """The picture as the artifact's input, prepared as calibration prepared its own."""
+    from tilewright.compiler.preprocessing import preprocess, preprocessing_of, read_picture
+
+    stored = artifact.manifest["preprocessing"]
+    if stored is None:
+        raise ArtifactError(
+            "--image: the model does not say how pictures become its input; quantise it with "
+            "--preprocess, or give the array with --input"
+        )
+    how = preprocessing_of(stored)
+    port = artifact.manifest["inputs"][0]
+    return {port["name"]: preprocess(read_picture(file), how, port["dtype"])}
 
 
 def _show(outputs: Arrays) -> None:

@@ -21,6 +21,7 @@ from tilewright.compiler.memory_limits import check_memory
 from tilewright.compiler.npu.backend import ScheduledRegion, emit_regions, schedule_regions
 from tilewright.compiler.npu.times import crossing_nanoseconds, modelled_times
 from tilewright.compiler.pipeline import graph_passes
+from tilewright.compiler.preprocessing import stored_preprocessing
 from tilewright.compiler.program import Program
 from tilewright.compiler.weights import Weights
 from tilewright.passes.fuse_npu_operators import fuse_npu_operators
@@ -43,6 +44,8 @@ class Options:
     dump: Path | None = None
     time_passes: bool = False
     progress: bool = False
+    name: str | None = None  # of the model; None for its file's
+    source: bytes = b""  # the model, where it is no file of the user's: kept in the artifact
 
 
 def compile_program(
@@ -51,7 +54,8 @@ def compile_program(
     """The program for `target`; raises a TilewrightError for whatever the user can mend."""
     chosen = target if isinstance(target, Target) else load_target(str(target))
     loaded = model if isinstance(model, onnx.ModelProto) else load_model(model)
-    name = "model" if isinstance(model, onnx.ModelProto) else Path(model).stem
+    stem = "model" if isinstance(model, onnx.ModelProto) else Path(model).stem
+    name = options.name or stem
     instruments = [PassTimingInstrument()] if options.time_passes else []
     if options.dump is not None:
         instruments.append(DumpPasses(options.dump))
@@ -59,7 +63,8 @@ def compile_program(
         program = _compile(loaded, name, chosen, options, stage)
         if options.time_passes:
             print(instruments[0].render())
-    return program
+    how = stored_preprocessing(loaded)
+    return replace(program, preprocessing=how, source=options.source)
 
 
 @dataclass(frozen=True)

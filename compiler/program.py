@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tilewright.compiler.preprocessing import Preprocessing
+
 Region = Literal["arena", "weights"]
 
 
@@ -110,4 +112,6 @@ class Program:
     target_toml: str  # the description it was compiled for, verbatim
     notes: tuple[dict[str, Any], ...] = field(default=())  # copies made, warnings, with causes
     timeline: tuple[TimeSpan, ...] = field(default=())  # modelled; lanes are the board's
+    preprocessing: Preprocessing | None = None  # how a picture becomes the input
+    source: bytes = b""  # the int8 ONNX model, where compiling made it; kept in the artifact
     intermediates: tuple[Intermediate, ...] = field(default=())  # in the order they are computed

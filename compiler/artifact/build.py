@@ -19,6 +19,7 @@ from tilewright.compiler.artifact.c_source import (
 from tilewright.compiler.artifact.layout import (
     BOARD,
     BOARD_LIBRARY,
+    QUANTIZED,
     REPORT,
     TARGET,
     WEIGHTS,
@@ -35,6 +36,7 @@ from tilewright.compiler.artifact.manifest import (
     make_manifest,
     seal,
 )
+from tilewright.compiler.artifact.preprocess_source import preprocess_files
 from tilewright.compiler.artifact.toolchain import (
     board_compiler,
     host_compiler,
@@ -88,7 +90,10 @@ def _files(program: Program, npu: Npu | None, workspace_bytes: int) -> dict[str,
         f"{BOARD}/streams.S": streams_assembly(program).encode(),
         **stream_files(program),
         **runtime_files(uses_npu(program)),
+        **preprocess_files(program),
     }
+    if program.source:
+        files[QUANTIZED] = program.source
     if board.code:
         files[f"{BOARD}/kernels.o"] = board.code
     if npu is not None and uses_npu(program):

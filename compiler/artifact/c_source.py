@@ -17,6 +17,10 @@ from tilewright.compiler.artifact.layout import (
     c_name,
     stream_file,
 )
+from tilewright.compiler.artifact.preprocess_source import (
+    preprocess_declaration,
+    preprocess_source,
+)
 from tilewright.compiler.program import KernelCall, NpuCall, Port, Program, Reference
 from tilewright.schedules.backends import backend_of
 from tilewright.targets.errors import ArtifactError
@@ -56,6 +60,7 @@ def model_header(program: Program, npu_workspace_bytes: int) -> str:
         output_count=len(program.outputs),
         step_count=len(program.steps),
         uses_npu=int(uses_npu(program)),
+        preprocess=preprocess_declaration(program),
         npu=_npu_declarations(program, npu_workspace_bytes) if uses_npu(program) else "",
     )
 
@@ -72,6 +77,7 @@ def model_source(program: Program) -> str:
             if isinstance(step, KernelCall)
         ),
         model_name=_string(program.name),
+        preprocess=preprocess_source(program),
         inputs=_rows(_tensor(port) for port in program.inputs),
         outputs=_rows(_tensor(port) for port in program.outputs),
         steps=_rows(_step(program, index) for index in range(len(program.steps))),

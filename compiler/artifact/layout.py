@@ -10,6 +10,7 @@ MANIFEST = "manifest.json"
 REPORT = "report.json"
 TARGET = "target.toml"
 BOARD = "board"
+QUANTIZED = "quantized.onnx"  # what was compiled, where it was made of a float model on the way
 HOST_LIBRARY = "host/libmodel.so"
 BOARD_LIBRARY = "board/libmodel.a"
 BOARD_SHARED_LIBRARY = "board/libmodel.so"

@@ -41,6 +41,7 @@ _MODEL_NAMES = [
     "context_bytes",
     "npu_totals",
 ]
+_PREPROCESS = "preprocess"  # of models that say how their pictures are prepared
 _POOL_NAMES = ("bytes", "start", "stop", "run")
 _MODEL_SOURCES = ("model.c", "model_runtime.c", "streams.S")
 _NPU_STEP = "npu_step.c"
@@ -85,7 +86,7 @@ def build_board_library(
         objects = _compile(compiler, _model_sources(npu_sources), folder, flags)
         objects += ["kernels.o"] if (folder / "kernels.o").exists() else []
         compiler.run(["-r", "-nostdlib", "-o", "whole.o", *objects], folder)
-        shown = {f"{name}_{function}" for function in _MODEL_NAMES}
+        shown = {f"{name}_{function}" for function in (*_MODEL_NAMES, _PREPROCESS)}
         model = ElfObject((folder / "whole.o").read_bytes()).showing_only(shown.__contains__)
         others = ["weights.S", *(["thread_pool.c"] if linux else []), *npu_sources]
         members = {"model.o": model}
@@ -101,7 +102,8 @@ def build_board_library(
 
 def _shown(name: str, npu_sources: Sequence[str]) -> list[str]:
     """What a shared library lets others see."""
-    names = [f"{name}_{function}" for function in _MODEL_NAMES]
+    # The star: a name that is not there is an error to some linkers, a pattern never.
+    names = [*(f"{name}_{function}" for function in _MODEL_NAMES), f"{name}_{_PREPROCESS}*"]
     names += [f"tilewright_pool_{function}" for function in _POOL_NAMES]
     return [*names, f"{name}_weights", *([f"{name}_npu_machine", "npu_*"] if npu_sources else [])]
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,9 @@ from tilewright.compiler.artifact.write import (
 )
 from tilewright.compiler.program import Program
 from tilewright.targets.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from tilewright.compiler.quantize import Quantized
 
 Array = NDArray[Any]
 
@@ -83,6 +86,7 @@ class Artifact:
         check_machine(self.manifest["host"], directory)
         self.report: dict[str, Any] = json.loads((directory / REPORT).read_text(encoding="utf-8"))
         self.threads = _thread_count(threads)
+        self.quantized: Quantized | None = None  # what compile_model(calibration=...) found
         self.verification: object = None  # what compile_model(verify=True) compared
         self._scratch = scratch
         self._turn = threading.Lock()
