@@ -5,9 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.compiler.report_text import summary
+
+if TYPE_CHECKING:
+    from tilewright.compiler.artifact import Artifact
+
+_NEED_COMPILING = ("dump", "time_passes", "verify")
+_NOT_OF_THE_ARTIFACT = (
+    "command", "output", "tar", "model", "target", "lock", "write_lock", "no_cache",
+    *_NEED_COMPILING,
+)  # fmt: skip
 
 
 def add_commands(commands: Any) -> None:
@@ -44,6 +53,15 @@ def add_commands(commands: Any) -> None:
         "--verify", action="store_true", help="fail unless the outputs agree with onnxruntime's"
     )
     parser.add_argument("--tar", action="store_true", help="write DIR.tar as well")
+    parser.add_argument(
+        "--lock", metavar="FILE", help="fail unless the tool chain is the one locked there"
+    )
+    parser.add_argument("--write-lock", metavar="FILE", help="lock this tool chain there")
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="compile even if nothing has changed since last time",
+    )
     parser.set_defaults(command=compile_)
 
 
@@ -52,9 +70,55 @@ def compile_(options: argparse.Namespace) -> None:
 
     check_destination(Path(options.output))
 
+    from tilewright.compiler.tool_chain import check_lock, tool_chain, write_lock
+    from tilewright.targets.description import load_target
+
+    target = load_target(options.target)
+    chain = tool_chain(target)
+    if options.lock:
+        check_lock(Path(options.lock), chain)
+    artifact = _cached_or_compiled(options, target.source, chain)
+    if options.write_lock:
+        write_lock(Path(options.write_lock), chain)
+    artifact.save(options.output, tar=options.tar)
+    print(summary(artifact.report))
+    if artifact.verification is not None:
+        print(artifact.verification)
+    print(f"\n{options.output}: written for {artifact.manifest['target']['name']}")
+    missing = artifact.manifest["board"]["missing"]
+    if missing:
+        print(f"{options.output}/board: sources only, no libmodel.a: {missing}")
+
+
+def _cached_or_compiled(
+    options: argparse.Namespace, target_source: str, chain: dict[str, str]
+) -> Artifact:
+    """From the cache where the same was compiled before, unless compiling itself is wanted."""
+    from tilewright.compiler.compile_cache import CompileCache, compile_key
+
+    model = Path(options.model)
+    if options.no_cache or any(getattr(options, name) for name in _NEED_COMPILING):
+        return _compiled(options)
+    if not model.is_file():
+        return _compiled(options)  # which says what is wrong
+    telling = {
+        name: value for name, value in vars(options).items() if name not in _NOT_OF_THE_ARTIFACT
+    }
+    key = compile_key(model, target_source, telling, chain)
+    cache = CompileCache()
+    artifact = cache.find(key, model)
+    if artifact is None:
+        artifact = _compiled(options)
+        cache.store(key, artifact, model)
+    else:
+        print(f"{options.model}: unchanged, taken from the cache")
+    return artifact
+
+
+def _compiled(options: argparse.Namespace) -> Artifact:
     from tilewright.compiler import compile_model
 
-    artifact = compile_model(
+    return compile_model(
         options.model,
         options.target,
         dict(options.shape),
@@ -65,14 +129,6 @@ def compile_(options: argparse.Namespace) -> None:
         verify=options.verify,
         progress=sys.stderr.isatty(),
     )
-    artifact.save(options.output, tar=options.tar)
-    print(summary(artifact.report))
-    if artifact.verification is not None:
-        print(artifact.verification)
-    print(f"\n{options.output}: written for {artifact.manifest['target']['name']}")
-    missing = artifact.manifest["board"]["missing"]
-    if missing:
-        print(f"{options.output}/board: sources only, no libmodel.a: {missing}")
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
