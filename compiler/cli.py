@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from tilewright.compiler import cli_compile, cli_diff, cli_disassemble, cli_run, cli_target
+from tilewright.compiler import (
+    cli_compile,
+    cli_diff,
+    cli_disassemble,
+    cli_quantize,
+    cli_run,
+    cli_target,
+)
 from tilewright.targets.errors import TilewrightError, VerificationError
 
 DONE, OUR_FAULT, UNUSABLE_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -59,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("tilewright"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (cli_compile, cli_run, cli_diff, cli_target, cli_disassemble):
+    for group in (cli_compile, cli_run, cli_diff, cli_quantize, cli_target, cli_disassemble):
         group.add_commands(commands)
     return parser
 

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.compiler import cli_quantize
 from tilewright.compiler.report_text import summary
 
 if TYPE_CHECKING:
     from tilewright.compiler.artifact import Artifact
 
-_NEED_COMPILING = ("dump", "time_passes", "verify")
+_NEED_COMPILING = ("dump", "time_passes", "verify", "calibration")
 _NOT_OF_THE_ARTIFACT = (
     "command", "output", "tar", "model", "target", "lock", "write_lock", "no_cache",
     *_NEED_COMPILING,
@@ -32,7 +33,7 @@ def add_commands(commands: Any) -> None:
         "--shape",
         action="append",
         default=[],
-        type=_shape,
+        type=shape_argument,
         metavar="NAME=1,3,224,224",
         help="fix an input's shape; once for each input",
     )
@@ -52,6 +53,12 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="fail unless the outputs agree with onnxruntime's"
     )
+    parser.add_argument(
+        "--calibration",
+        metavar="DATA",
+        help="quantise the float model first: pictures, .npy, .npz, or FILE.py:FUNCTION",
+    )
+    cli_quantize.add_options(parser)
     parser.add_argument("--tar", action="store_true", help="write DIR.tar as well")
     parser.add_argument(
         "--lock", metavar="FILE", help="fail unless the tool chain is the one locked there"
@@ -80,6 +87,8 @@ def compile_(options: argparse.Namespace) -> None:
     artifact = _cached_or_compiled(options, target.source, chain)
     if options.write_lock:
         write_lock(Path(options.write_lock), chain)
+    if artifact.quantized is not None:
+        cli_quantize.show(artifact.quantized)
     artifact.save(options.output, tar=options.tar)
     print(summary(artifact.report))
     if artifact.verification is not None:
@@ -127,11 +136,14 @@ def _compiled(options: argparse.Namespace) -> Artifact:
         dump=options.dump,
         time_passes=options.time_passes,
         verify=options.verify,
+        calibration=options.calibration,
+        quantize=cli_quantize.quantize_options(options) if options.calibration else None,
         progress=sys.stderr.isatty(),
     )
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
+    """NAME=1,3,224,224 of a command line."""
     name, equals, extents = text.rpartition("=")
     try:
         shape = tuple(int(extent) for extent in extents.split(","))
