@@ -8,8 +8,8 @@
 `plan_views` changes nothing; it says for each variable where it lies. Readers that take strided
 images (an NPU's DMA: channels adjacent, any row and pixel pitch) are told from those that want
 dense memory (CPU kernels, results of the graph) by `addresses_images`. It is asked about concats
-too: whether the copies that one makes read and write strided images. Run it on a graph whose
-layout and placement are settled.
+and views too: whether the copies that one may need read and write strided images. Run it on a
+graph whose layout and placement are settled.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class _Planner:
         for var in [*self.function.params, *self.values]:
             if isinstance(var.ty, relax.TensorType) and not is_view(self.values.get(var)):
                 place = self.joined.get(var, View(var, _own(var)))
-                chosen = chosen.including(self._choose(var, place))
+                best = self._choose(var, place, None)
+                assert best is not None  # since nothing forbids to copy what is no view
+                chosen = chosen.including(best)
         return ViewPlan(chosen.places, {**chosen.copies, **self.copied_parts})
 
     def _place_parts(self, var: relax.Var) -> None:
@@ -144,64 +146,82 @@ class _Planner:
         return None
 
     def _fits(self, call: relax.Expr, address: Address) -> bool:
-        images = address.has_adjacent_channels and self.addresses_images(call)
-        return address.is_dense or images
+        if address.is_dense:
+            return True
+        is_call = isinstance(call, relax.Call)
+        return is_call and address.has_adjacent_channels and self.addresses_images(call)
 
-    def _choose(self, var: relax.Var, place: View) -> _Choice:
+    def _choose(self, var: relax.Var, place: View, source: Address | None) -> _Choice | None:
         """The cheaper of leaving `var` at `place` and copying it, views of it included.
 
-        A reshape is never copied, there being no kernel for it: `_unreadable` has seen to it that
-        its source lies where its readers need it.
+        None when neither can be: the copy would have to read `source`, the address of what `var`
+        views, and cannot; or `var` is a reshape, for which there is no kernel. Then what it views
+        is copied, and all is dense.
         """
-        if op_name(self.values.get(var, var)) in RESHAPES:
-            return self._with_views(var, place)
         unreadable = self._unreadable(var, place.address)
-        is_own = place.base.same_as(var) and place.address.is_dense
         kept = None if unreadable else self._with_views(var, place)
+        is_own = place.base.same_as(var) and place.address.is_dense
         if kept is not None and (is_own or kept.cost == 0):
             return kept
+        call = self.values.get(var, var)
+        if source is not None and (op_name(call) in RESHAPES or not self._fits(call, source)):
+            return kept
         own = View(var, _own(var))
-        copy = Copy(own.address.bytes, *(unreadable or self._first_demand(var)))
-        copied = _Choice(copy.bytes, {}, {var: copy}).including(self._with_views(var, own))
+        views = self._with_views(var, own)
+        assert views is not None  # since all of them read dense memory
+        cause = unreadable or self._unreadable_below(var, place.address) or self._shared(var)
+        copy = Copy(own.address.bytes, *cause)
+        copied = _Choice(copy.bytes, {}, {var: copy}).including(views)
         return kept if kept is not None and kept.cost <= copied.cost else copied
 
-    def _with_views(self, var: relax.Var, place: View) -> _Choice:
-        """`var` at `place`, and the best for each view of it."""
+    def _with_views(self, var: relax.Var, place: View) -> _Choice | None:
+        """`var` at `place`, and the best for each view of it; None when one has no way."""
         choice = _Choice(0, {var: place})
-        for reader in self.readers.get(var, []):
-            value = self.values[reader]
-            if not is_view(value):
-                continue
-            address = viewed(value, place.address)
-            assert address is not None  # or `_unreadable` would have said so
-            choice = choice.including(self._choose(reader, View(place.base, address)))
+        for reader in self._views_of(var):
+            address = viewed(self.values[reader], place.address)
+            if address is None:
+                return None
+            best = self._choose(reader, View(place.base, address), place.address)
+            if best is None:
+                return None
+            choice = choice.including(best)
         return choice
 
+    def _views_of(self, var: relax.Var) -> list[relax.Var]:
+        return [r for r in self.readers.get(var, []) if is_view(self.values[r])]
+
     def _unreadable(self, var: relax.Var, address: Address) -> tuple[str, str] | None:
-        """(cause, consumer) of the first reader of `var`, or of a reshape of it, that cannot."""
+        """(cause, consumer) of the first reader that cannot address `var` there."""
         if var in self.results and not address.is_dense:
             return "results are dense", RESULT
         for reader in self.readers.get(var, []):
             value = self.values[reader]
             name = name_of(reader, value)
             if is_view(value):
-                seen = viewed(value, address)
-                if seen is None:
+                if viewed(value, address) is None:
                     return f"{name} joins axes that do not follow each other in memory", name
-                through = op_name(value) in RESHAPES and self._unreadable(reader, seen)
-                if through:
-                    return through
             elif not self._is_written_in_place(var, value) and not self._fits(value, address):
                 return f"{name} reads dense memory only", name
+        return None
+
+    def _unreadable_below(self, var: relax.Var, address: Address) -> tuple[str, str] | None:
+        """(cause, consumer) of the first reader of a view of `var` that cannot address it."""
+        for reader in self._views_of(var):
+            seen = viewed(self.values[reader], address)
+            if seen is None:
+                continue
+            found = self._unreadable(reader, seen) or self._unreadable_below(reader, seen)
+            if found:
+                return found
         return None
 
     def _is_written_in_place(self, var: relax.Var, reader: relax.Expr) -> bool:
         """Whether `reader` is the concat that `var` is a part of already."""
         return op_name(reader) == "relax.concat" and var in self.joined
 
-    def _first_demand(self, var: relax.Var) -> tuple[str, str]:
+    def _shared(self, var: relax.Var) -> tuple[str, str]:
         """(cause, consumer) when `var` itself could stay but views of it are cheaper dense."""
-        reader = next(r for r in self.readers[var] if is_view(self.values[r]))
+        reader = self._views_of(var)[0]
         return "one copy serves several views of it", name_of(reader, self.values[reader])
 
 
@@ -219,9 +239,13 @@ def free_views(function: relax.Function) -> set[relax.Var]:
             if op_name(value) == "relax.concat":
                 home = plan.places[var].base
                 parts = value.args[0].fields
-                if all(
-                    part in plan.places and plan.places[part].base.same_as(home) for part in parts
-                ):
+                written = (
+                    part in plan.places
+                    and part not in plan.copies  # a view of another part lies in `home` as well
+                    and plan.places[part].base.same_as(home)
+                    for part in parts
+                )
+                if all(written):
                     free.add(var)
             elif is_view(value) and not plan.places[var].base.same_as(var):
                 free.add(var)

@@ -57,8 +57,8 @@ def test_reshape_is_a_view_exactly_when_numpy_makes_one(
 
 
 def quantised_image(call: relax.Expr) -> bool:
-    """In these graphs a max pool stands for the NPU, as concats do, anything else for the CPU."""
-    return op_name(call) in ("relax.nn.max_pool2d", "relax.concat")
+    """In these graphs a max pool stands for the NPU, which copies too; the rest for the CPU."""
+    return op_name(call) in ("relax.nn.max_pool2d", "relax.concat", "relax.strided_slice")
 
 
 def pool(x: relax.Expr) -> relax.Expr:
@@ -206,11 +206,22 @@ def test_what_a_reshape_cannot_see_through_is_copied_before_it() -> None:
 
 def test_the_smaller_of_two_places_is_copied() -> None:
     def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        half = b.emit(relax.op.strided_slice(x, [3], [0], [4]), "half")
+        return relax.op.abs(b.emit(relax.op.strided_slice(half, [1], [1], [3]), "part"))
+
+    plan, _ = planned(build, (1, 6, 5, 8))
+    assert {var.name: copy.bytes for var, copy in plan.copies.items()} == {"part": 40}
+
+
+def test_a_kernel_that_copies_reads_dense_memory_like_any_other() -> None:
+    def build(b: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         turned = b.emit(relax.op.permute_dims(x, [1, 0]), "turned")
-        return relax.op.abs(b.emit(relax.op.strided_slice(turned, [0], [1], [2]), "part"))
+        return relax.op.abs(b.emit(relax.op.permute_dims(turned, [0, 1]), "same"))
 
     plan, _ = planned(build, (4, 6))
-    assert {var.name: copy.bytes for var, copy in plan.copies.items()} == {"part": 4}
+    assert {var.name: copy.cause for var, copy in plan.copies.items()} == {
+        "turned": "gv reads dense memory only"
+    }
 
 
 def test_reshaped_result_is_dense_because_its_source_is_copied() -> None:
