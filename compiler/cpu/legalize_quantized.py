@@ -14,7 +14,6 @@ from tilewright.compiler.cpu.operands import (
     ANCHOR,
     ELEMENTWISE,
     INJECTIVE,
-    Array,
     Legalize,
     auxiliary,
     call_kernel,
@@ -27,6 +26,7 @@ from tilewright.compiler.cpu.operands import (
 )
 from tilewright.compiler.cpu.packed_convolution import Operand, pack_convolution
 from tilewright.passes.constants import array_of, constant, dtype_of, shape_of
+from tilewright.passes.names import onnx_nodes_of
 from tilewright.schedules.cpu.computations import (
     Window,
     depthwise,
@@ -70,12 +70,15 @@ def _centred(zero: int, dtype: str) -> Any:
     return lambda value: value.astype(dtype) - tirx.const(zero, dtype)
 
 
-def _centred_weight(zero: int) -> Any:
-    def subtract(weight: Array) -> Array:
-        centred: Array = weight.astype(np.int16) - np.int16(zero)
-        return centred
-
-    return subtract
+def _centred_weight(call: relax.Call) -> relax.Expr:
+    """The operator's constant weight less its zero point, in int16."""
+    array = array_of(call.args[1])
+    if array is None:
+        raise ModelError(
+            f"{' '.join(onnx_nodes_of(call)) or call.op.name}: its int8 weights are computed at "
+            "run time, the CPU needs constants; fold them into the model"
+        )
+    return constant(array.astype(np.int16) - np.int16(int(call.attrs["weight_zero"])))
 
 
 def _second_step(attributes: Any) -> float | None:
@@ -98,7 +101,7 @@ def _requantized(
 def _convolution(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> relax.Expr:
     attributes = call.attrs
     order = layout_order(str(attributes["kernel_layout"]), "HWIO")
-    weight = permuted(builder, call.args[1], order, call)
+    weight = permuted(builder, _centred_weight(call), order, call)
     kernel = shape_of(weight)
     window = Window(
         (kernel[0], kernel[1]),
@@ -131,7 +134,6 @@ def _convolution_call(
         "int16",
         "int32",
         image=_centred(int(attributes["input_zero"]), "int16"),
-        weight=_centred_weight(int(attributes["weight_zero"])),
         changes_values=True,
     )
     groups = int(attributes["groups"])
@@ -150,9 +152,8 @@ def _depthwise_call(
     x, weight, bias, multiplier = operands
     left = _centred(int(attributes["input_zero"]), "int32")
     array = array_of(weight)
-    assert array is not None, "quantised weights are constants"
-    taps = _centred_weight(int(attributes["weight_zero"]))(array)
-    flat = constant(taps.reshape(*taps.shape[:2], -1))
+    assert array is not None, "_centred_weight gives a constant"
+    flat = constant(array.reshape(*array.shape[:2], -1))
 
     def compute(x: te.Tensor, w: te.Tensor, b: te.Tensor, m: te.Tensor) -> te.Tensor:
         sums = depthwise(x, w, window, left, lambda value: value.astype("int32"), "int32")
@@ -162,17 +163,11 @@ def _depthwise_call(
 
 
 def _dense(builder: relax.BlockBuilder, call: relax.Call, cpu: CpuFacts) -> relax.Expr:
-    x, weight, bias, multiplier = call.args
+    x, _weight, bias, multiplier = call.args
     attributes = call.attrs
     *leading, depth = shape_of(x)
-    packed, packing = pack(
-        weight,
-        product_shape(x, weight, 2),
-        1,
-        cpu,
-        _centred_weight(int(attributes["weight_zero"])),
-        wants_pairs=True,
-    )
+    weight = _centred_weight(call)
+    packed, packing = pack(weight, product_shape(x, weight, 2), 1, cpu, wants_pairs=True)
     padded = depth + (depth % 2 if packing.pairs else 0)
     centred = _centred(int(attributes["input_zero"]), "int16")
 

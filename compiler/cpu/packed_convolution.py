@@ -34,12 +34,11 @@ from tilewright.schedules.cpu.tile import ProductShape
 
 @dataclass(frozen=True)
 class Operand:
-    """What a convolution multiplies: its dtype, and how the model's values become it."""
+    """What a convolution multiplies: its dtype, and how the image's values become it."""
 
     dtype: str
     sums: str
     image: Callable[[Expr], Expr] = lambda value: value
-    weight: Callable[[Array], Array] = lambda values: values
     changes_values: bool = False
 
 
@@ -72,7 +71,6 @@ def pack_convolution(
     shape = replace(_product_shape(window, (batch, *size), depth, columns), row_bytes=row_bytes)
 
     def prepare(values: Array) -> Array:
-        values = operand.weight(values)
         return values.reshape(values.shape[0], -1, values.shape[-1]) if as_run else values
 
     wants_pairs = operand.dtype == "int16" and (as_run or depth % 2 == 0)

@@ -13,6 +13,7 @@ from tests.cpu.run_kernels import run_graph
 from tests.reference import Quantization
 from tilewright.passes.constants import constant
 from tilewright.passes.quantized_ops import call
+from tilewright.targets.errors import ModelError
 
 Array = NDArray[Any]
 DTYPES = ("int8", "uint8")
@@ -180,6 +181,19 @@ def test_binary(kind: str, dtype: str, b_shape: tuple[int, ...]) -> None:
     ours = run_graph(lambda _builder, a, b: call(kind, [a, b], **attributes), [a, b])
     operation = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[kind]
     np.testing.assert_array_equal(ours, reference.binary(operation, a, a_q, b, b_q, to))
+
+
+def test_weights_computed_at_run_time_are_refused() -> None:
+    attributes = {
+        "input_zero": 0, "weight_zero": 0, "output_scale": 1.0, "output_zero": 0,
+        "requantize": "two_step", "out_dtype": "int8", **limits("int8"),
+    }  # fmt: skip
+    rest = [constant(np.zeros(4, np.int32)), constant(np.ones(4, np.float32))]
+    with pytest.raises(ModelError, match=r"its int8 weights are computed at run time"):
+        run_graph(
+            lambda _builder, x, w: call("dense", [x, w, *rest], **attributes),
+            [values((2, 3), "int8"), values((3, 4), "int8")],
+        )
 
 
 def test_sum_of_products_is_not_contracted() -> None:
