@@ -17,6 +17,7 @@ from tilewright.compiler import (
     cli_compile,
     cli_diff,
     cli_disassemble,
+    cli_profile,
     cli_quantize,
     cli_run,
     cli_target,
@@ -66,7 +67,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("tilewright"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (cli_compile, cli_run, cli_diff, cli_quantize, cli_target, cli_disassemble):
+    for group in (
+        cli_compile,
+        cli_run,
+        cli_profile,
+        cli_diff,
+        cli_quantize,
+        cli_target,
+        cli_disassemble,
+    ):
         group.add_commands(commands)
     return parser
 

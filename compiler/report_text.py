@@ -141,13 +141,13 @@ def _note(note: Mapping[str, Any]) -> str:
     return f"{note['kind']}: {facts}" if "kind" in note else facts
 
 
-def _shorten(name: str) -> str:
+def shorten(name: str) -> str:
     """ONNX names differ at their ends, so the beginning is what goes."""
     return name if len(name) <= _NAME_WIDTH else f"...{name[-_NAME_WIDTH + 3 :]}"
 
 
 _COLUMNS = [
-    _Column("operator", lambda row: _shorten(str(row["name"]))),
+    _Column("operator", lambda row: shorten(str(row["name"]))),
     _Column("kind", lambda row: str(row.get("op", ""))),
     _Column("on", lambda row: str(row["device"])),
     _Column("cycles", lambda row: _count(row.get("cycles")), of_npu=True),

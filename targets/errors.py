@@ -25,6 +25,10 @@ class ArtifactError(TilewrightError):
     """An artifact that cannot be written, read or run as asked."""
 
 
+class ProfileError(TilewrightError):
+    """Measurements that cannot be made or read, or that are of another model."""
+
+
 class SimulatorFault(TilewrightError):  # noqa: N818
     """A command stream the NPU refuses: which instruction, which field, why."""
 

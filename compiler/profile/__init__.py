@@ -1,0 +1,1 @@
+"""Look into an artifact's time: table, timeline and page, a board's times, a delay's place."""
