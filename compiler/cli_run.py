@@ -43,6 +43,12 @@ def add_commands(commands: Any) -> None:
         "--random", type=int, metavar="SEED", help="draw the inputs not given from this seed"
     )
     parser.add_argument("--repeat", type=_count, default=1, metavar="N", help="run N times")
+    parser.add_argument(
+        "--load", type=_count, metavar="N", help="measure N requests, several in flight at a time"
+    )
+    parser.add_argument(
+        "--in-flight", type=_count, metavar="K", help="requests in flight under --load; default 2"
+    )
     parser.add_argument("--threads", type=_count, metavar="N", help="CPU threads; default all")
     parser.add_argument("--output-dir", metavar="DIR", help="save every output there as .npy")
     parser.set_defaults(command=run)
@@ -52,17 +58,22 @@ def run(options: argparse.Namespace) -> None:
     from tilewright.compiler.artifact import load_artifact
     from tilewright.compiler.artifact.arguments import random_inputs
 
+    begin = time.perf_counter()
     with load_artifact(options.artifact, threads=options.threads) as artifact:
         drawn = {} if options.random is None else random_inputs(artifact.manifest, options.random)
         pictured = {} if options.image is None else _pictured(artifact, Path(options.image))
         inputs = drawn | pictured | {name: _read(Path(file)) for name, file in options.input}
-        outputs, milliseconds = {}, []
+        outputs, milliseconds, warm_start = {}, [], 0.0
         for _ in tqdm(range(options.repeat), desc="run", file=sys.stderr, disable=None):
             start = time.perf_counter()
             outputs = artifact.run(inputs)
             milliseconds.append(1000 * (time.perf_counter() - start))
+            warm_start = warm_start or 1000 * (time.perf_counter() - begin)
         _show(outputs)
         _show_time(milliseconds, artifact.statistics())
+        print(f"warm start: {warm_start:.0f} ms from loading to the first outputs, measured")
+        if options.load:
+            _show_load(artifact, inputs, options.load, options.in_flight or 2)
     if options.output_dir:
         _save(outputs, Path(options.output_dir))
 
@@ -106,6 +117,19 @@ def _show_time(milliseconds: list[float], simulated: dict[str, int]) -> None:
     )
     if "cycles" in simulated:
         print(f"NPU: {simulated['cycles']:,} cycles a run, simulated")
+
+
+def _show_load(artifact: Artifact, inputs: Arrays, requests: int, in_flight: int) -> None:
+    from tilewright.compiler.artifact.measure_load import measure_load
+
+    progress = tqdm(range(requests), desc="load", file=sys.stderr, disable=None)
+    with artifact.dispatch(in_flight=in_flight) as dispatcher:
+        figures = measure_load(dispatcher, inputs, requests, iter(progress))
+    print(
+        f"load: {requests} requests, {in_flight} in flight, measured: "
+        f"{figures.per_second:.1f} a second; latency median {figures.percentile(50):.3f} ms, "
+        f"95 % within {figures.percentile(95):.3f} ms, 99 % within {figures.percentile(99):.3f} ms"
+    )
 
 
 def _save(outputs: Arrays, folder: Path) -> None:

@@ -8,7 +8,8 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tilewright.compiler.artifact.arguments import port_view, write_inputs
 from tilewright.compiler.artifact.build import build_artifact
+from tilewright.compiler.artifact.dispatch import IN_FLIGHT, WAITING, Dispatcher
 from tilewright.compiler.artifact.host_machine import check_machine
 from tilewright.compiler.artifact.layout import MANIFEST, REPORT
 from tilewright.compiler.artifact.manifest import (
@@ -90,6 +92,7 @@ class Artifact:
         self.verification: object = None  # what compile_model(verify=True) compared
         self._scratch = scratch
         self._turn = threading.Lock()
+        self._dispatcher: Dispatcher | None = None
         arena = self.manifest["arena"]
         self._arena = aligned_bytes(arena["bytes"], arena["alignment"])
         self._model = Model(directory, self.manifest, self._arena, self.threads)
@@ -105,6 +108,26 @@ class Artifact:
                 write_inputs(self.manifest, self._arena, inputs)
             self._model.run()
             return {port["name"]: self._view(port).copy() for port in self.manifest["outputs"]}
+
+    def run_async(
+        self, inputs: Mapping[str, ArrayLike] | Callable[[], Mapping[str, ArrayLike]]
+    ) -> Future[dict[str, Array]]:
+        """The outputs to come; see `dispatch`, whose usual numbers this takes.
+
+        A function as `inputs`, such as preprocessing, runs beside another request's inference.
+        """
+        with self._turn:
+            if self._dispatcher is None:
+                self._dispatcher = self.dispatch()
+        return self._dispatcher.submit(inputs)
+
+    def dispatch(self, *, in_flight: int = IN_FLIGHT, waiting: int = WAITING) -> Dispatcher:
+        """A dispatcher with this many requests in flight, each with its own arena, and as many
+        waiting. Close it, or use it in a `with` statement.
+        """
+        return Dispatcher(
+            self.directory, self.manifest, self.threads, in_flight=in_flight, waiting=waiting
+        )
 
     def input(self, name: str) -> Array:
         """The input's place in the arena, to be filled before each run: running reuses it."""
@@ -147,6 +170,8 @@ class Artifact:
 
     def close(self) -> None:
         """End the worker threads and remove temporary files; the artifact cannot run any more."""
+        if self._dispatcher is not None:
+            self._dispatcher.close()
         self._model.close()
         if self._scratch is not None:
             self._scratch.remove()

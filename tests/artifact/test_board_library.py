@@ -176,6 +176,7 @@ def test_ziglang_stands_in_for_a_missing_compiler(monkeypatch: pytest.MonkeyPatc
         assert f"-m ziglang cc {flags} " in " ".join(compiler.command)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("ziglang") is None, reason="the package ziglang is not installed"
 )

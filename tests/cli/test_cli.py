@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,20 @@ def test_run_from_a_file(capsys: Capture, saved: Path, tmp_path: Path) -> None:
     assert printed[3].startswith("3 runs on this machine, measured: median ")
     saved_y = np.load(tmp_path / "results" / "y.npy")
     assert np.array_equal(saved_y, x.sum(axis=1) + np.arange(6))
+
+
+def test_load_is_measured(capsys: Capture, saved: Path) -> None:
+    arguments = ["run", str(saved), "--random", "1", "--load", "50", "--in-flight", "3"]
+    assert cli.main(arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"warm start: \d+ ms from loading to the first outputs, measured", printed[-2]
+    )
+    assert re.fullmatch(
+        r"load: 50 requests, 3 in flight, measured: [\d.]+ a second; latency median [\d.]+ ms, "
+        r"95 % within [\d.]+ ms, 99 % within [\d.]+ ms",
+        printed[-1],
+    )
 
 
 def test_run_from_a_seed_is_the_same_each_time(
