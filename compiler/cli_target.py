@@ -28,6 +28,16 @@ def add_commands(commands: Any) -> None:
     making.set_defaults(command=new)
     schema = actions.add_parser("schema", help="print a JSON schema for editors")
     schema.set_defaults(command=print_schema)
+    probing = actions.add_parser("probe", help="measure a board and fit its description")
+    probing.add_argument(
+        "timer",
+        metavar="COMMAND",
+        help="prints the microseconds that a command stream takes on the board; it gets the files "
+        "of stream and constants and the arena's bytes",
+    )
+    probing.add_argument("--like", metavar="NAME_OR_TOML", required=True, help="what is known")
+    probing.add_argument("-o", "--output", metavar="FILE", help="write the fitted description")
+    probing.set_defaults(command=probe_)
 
 
 def list_(_options: argparse.Namespace) -> None:
@@ -66,7 +76,30 @@ def new(options: argparse.Namespace) -> None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", options.name):
         raise TargetError(f"{options.name}: a board's name has letters, digits, '.', '-' and '_'")
     text = template(options.name, load_target(options.like))
-    path = Path(f"{options.name}.toml")
+    _write_new(Path(f"{options.name}.toml"), text)
+
+
+def probe_(options: argparse.Namespace) -> None:
+    from tilewright.compiler.report_text import table
+    from tilewright.targets.board_timer import command_timer
+    from tilewright.targets.probe import probe
+    from tilewright.targets.refit import refit
+
+    target = load_target(options.like)
+    if target.npu is None:
+        raise TargetError(f"{options.like}: has no NPU to measure; choose a board with [npu]")
+    fitted = probe(target.npu, command_timer(options.timer))
+    rows = [
+        [f"npu.{one.key}", f"{one.described:g}", f"{one.measured:g}", f"{one.difference:+.1%}"]
+        for one in fitted
+    ]
+    print("\n".join(table(("key", "described", "measured", "difference"), rows, range(1, 4))))
+    if options.output:
+        _write_new(Path(options.output), refit(target.source, fitted))
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Raises TargetError where something is there, or nothing can be."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -74,7 +107,7 @@ def new(options: argparse.Namespace) -> None:
         raise TargetError(f"{path}: exists already; remove it or choose another name") from None
     except OSError as error:
         raise TargetError(f"{path}: cannot be written: {error.strerror}") from None
-    print(f"{path}: written; correct it and run `tilewright target check {path}`")
+    print(f"{path}: written; `tilewright target check {path}` explains it")
 
 
 def print_schema(_options: argparse.Namespace) -> None:
