@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import NoReturn
 
 from tilewright.compiler import (
+    cli_compare,
     cli_compile,
     cli_diff,
     cli_disassemble,
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version("tilewright"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for group in (
+        cli_compare,
         cli_compile,
         cli_run,
         cli_profile,

@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
         "--input",
         action="append",
         default=[],
-        type=_input,
+        type=input_argument,
         metavar="NAME=FILE.npy",
         help="an input's values; once for each input",
     )
@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     with load_artifact(options.artifact, threads=options.threads) as artifact:
         drawn = {} if options.random is None else random_inputs(artifact.manifest, options.random)
-        pictured = {} if options.image is None else _pictured(artifact, Path(options.image))
-        inputs = drawn | pictured | {name: _read(Path(file)) for name, file in options.input}
+        picture = {} if options.image is None else pictured(artifact, Path(options.image))
+        inputs = drawn | picture | {name: read_array(Path(file)) for name, file in options.input}
         outputs, milliseconds, warm_start = {}, [], 0.0
         for _ in tqdm(range(options.repeat), desc="run", file=sys.stderr, disable=None):
             start = time.perf_counter()
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         _save(outputs, Path(options.output_dir))
 
 
-def _pictured(artifact: Artifact, file: Path) -> Arrays:
+def pictured(artifact: Artifact, file: Path) -> Arrays:
     """The picture as the artifact's input, prepared as calibration prepared its own."""
     from tilewright.compiler.preprocessing import preprocess, preprocessing_of, read_picture
 
@@ -145,7 +145,8 @@ def _file_name(tensor: str) -> str:
     return re.sub(r"[^0-9A-Za-z_.-]", "_", tensor)
 
 
-def _read(path: Path) -> NDArray[Any]:
+def read_array(path: Path) -> NDArray[Any]:
+    """The array of a .npy file; ArtifactError where there is none."""
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
@@ -157,7 +158,8 @@ def _read(path: Path) -> NDArray[Any]:
     return array
 
 
-def _input(text: str) -> tuple[str, str]:
+def input_argument(text: str) -> tuple[str, str]:
+    """NAME=FILE.npy of a command line."""
     name, _, file = text.partition("=")
     if not name or not file:
         raise argparse.ArgumentTypeError(

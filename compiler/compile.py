@@ -45,6 +45,7 @@ class Options:
     time_passes: bool = False
     progress: bool = False
     name: str | None = None  # of the model; None for its file's
+    passes_left_out: frozenset[str] = frozenset()  # of pipeline.OPTIONAL_PASSES
     source: bytes = b""  # the model, where it is no file of the user's: kept in the artifact
 
 
@@ -108,13 +109,14 @@ def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm
     prepared = prepare(loaded, {key: tuple(shape) for key, shape in options.shapes.items()})
     module = import_to_relax(prepared)
     _begin(stage, "graph passes")
-    module = tvm.ir.transform.Sequential(graph_passes())(module)
+    module = tvm.ir.transform.Sequential(graph_passes(options.passes_left_out))(module)
     _begin(stage, "partition")
     reasons = PlacementReasons(options.placements)
     weights = Weights()
     if target.npu is not None:
         times = modelled_times(target.npu, target.cpu)
-        module = pad_channels(target.npu)(module)
+        if "pad_channels" not in options.passes_left_out:
+            module = pad_channels(target.npu)(module)
         module = fuse_npu_operators(target.npu, reasons)(module)
         crossing = crossing_nanoseconds(target.cpu)
         multiple = target.npu.layout.dram_channels_multiple

@@ -56,10 +56,11 @@ def roundings(part: onnx.ModelProto) -> int:
     )
 
 
-def show_inner_tensors(model: onnx.ModelProto) -> onnx.ModelProto:
+def show_inner_tensors(model: onnx.ModelProto, *, floats: bool = False) -> onnx.ModelProto:
     """The model with its inner tensors as outputs, before its own, in the order they are computed.
 
-    Of a quantised model those in quantised form, of another the floats.
+    Of a quantised model those in quantised form, and with `floats` the others too, which keeps
+    operators apart that would be fused; of another model the floats.
     """
     quantised = is_quantised(model)
     shown = onnx.shape_inference.infer_shapes(model)
@@ -71,7 +72,7 @@ def show_inner_tensors(model: onnx.ModelProto) -> onnx.ModelProto:
         for name in node.output
         if name in types
         and not all(read in constant for read in node.input)
-        and _is_worth_showing(types[name].type.tensor_type.elem_type, quantised)
+        and _is_worth_showing(types[name].type.tensor_type.elem_type, quantised, floats)
     ]
     own = list(model.graph.output)
     del shown.graph.output[:]
@@ -105,7 +106,9 @@ def part_that_computes(model: onnx.ModelProto, tensor: str, known: Arrays) -> on
     return part
 
 
-def _is_worth_showing(element: int, quantised: bool) -> bool:
+def _is_worth_showing(element: int, quantised: bool, floats: bool) -> bool:
+    if floats and element == int(onnx.TensorProto.FLOAT):
+        return True
     if quantised:
         return element in (int(onnx.TensorProto.INT8), int(onnx.TensorProto.UINT8))
     return element == int(onnx.TensorProto.FLOAT)

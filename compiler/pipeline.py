@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import tvm
 
 from tilewright.passes.cancel_permutes import cancel_permutes
@@ -14,10 +16,20 @@ from tilewright.passes.recognise_quantized import recognise_quantized
 from tilewright.passes.sink_permutes import sink_permutes
 from tilewright.passes.widen_conv1d import widen_conv1d
 
+# Without these a model still compiles, only worse: `tilewright compare --bisect` leaves them out.
+OPTIONAL_PASSES = (
+    "fold_batch_norm",
+    "recognise_quantized",
+    "sink_permutes",
+    "cancel_permutes",
+    "fold_permute_into_weights",
+    "pad_channels",
+)
 
-def graph_passes() -> list[tvm.transform.Pass]:
+
+def graph_passes(left_out: Container[str] = ()) -> list[tvm.transform.Pass]:
     """From an imported graph to one in NHWC with quantised operators, whatever the target."""
-    return [
+    passes = [
         # One spelling for each thing, so that every later pattern has one form to match.
         canonicalise,
         # Before recognition: a folded batch norm leaves the conv alone between its Q and DQ.
@@ -35,3 +47,4 @@ def graph_passes() -> list[tvm.transform.Pass]:
         # What is left before a dense layer, its weights can take over.
         fold_permute_into_weights,
     ]
+    return [one for one in passes if one.info.name not in left_out]
