@@ -211,7 +211,7 @@ def _memory(bench: _Bench) -> list[tuple[str, float]]:
     return found
 
 
-def _transfer(dram: int, sram: int, run: int, count: int, stride: int) -> dict[str, int]:
+def _transfer(dram: int, sram: int, run: int, count: int, stride: int) -> dict[str, Any]:
     return {
         "region": isa.DramRegion.ARENA,
         "dram_offset": dram,
