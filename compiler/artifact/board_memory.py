@@ -19,6 +19,7 @@ from tilewright.compiler.artifact.toolchain import Compiler
 from tilewright.compiler.program import NpuCall, Program
 
 _POOL = "thread_pool.o"  # only for programs that ask for it
+_OF_THE_MODEL = ("model.o", "weights.o")
 _OF_LINKERS = {"_GLOBAL_OFFSET_TABLE_"}
 
 
@@ -55,7 +56,7 @@ def measure_memory(
     taken = {name: one.loaded_bytes() for name, one in objects.items()}
     known = flash["streams"] + flash["kernels"]
     flash["runtime"] = taken["model.o"].flash - known
-    simulator = [size.flash for name, size in taken.items() if name.startswith("npu_")]
+    simulator = [size.flash for name, size in taken.items() if name not in _OF_THE_MODEL]
     flash["npu_simulator"] = sum(simulator)
     written = sum(size.written for size in taken.values())
     defined = {name for one in objects.values() for name in one.shown()}

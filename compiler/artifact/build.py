@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.compiler.artifact.board_memory import measure_memory, predict_memory
 from tilewright.compiler.artifact.c_source import (
     machine_definition,
+    main_source,
     model_header,
     model_source,
     stream_files,
@@ -86,6 +87,7 @@ def _files(program: Program, npu: Npu | None, workspace_bytes: int) -> dict[str,
         WEIGHTS: program.weights,
         f"{BOARD}/model.h": model_header(program, workspace_bytes).encode(),
         f"{BOARD}/model.c": model_source(program).encode(),
+        f"{BOARD}/main.c": main_source(program).encode(),
         f"{BOARD}/weights.S": weights_assembly(program).encode(),
         f"{BOARD}/streams.S": streams_assembly(program).encode(),
         **stream_files(program),

@@ -85,6 +85,11 @@ def model_source(program: Program) -> str:
     )
 
 
+def main_source(program: Program) -> str:
+    """main.c: the least a board's firmware does, to begin from."""
+    return _fill("main.c.in", program)
+
+
 def machine_definition(program: Program, npu: Npu) -> str:
     """npu_machine.c: the NPU's numbers for the simulator."""
     source = backend_of(npu).machine_source(npu, machine_symbol(program))

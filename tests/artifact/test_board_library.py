@@ -35,6 +35,16 @@ def test_main_links_and_runs(saved: Path, tmp_path: Path, compiler: list[str]) -
 
 
 @pytest.mark.parametrize("compiler", [C99, CPP], ids=["C99", "C++"])
+def test_the_main_that_comes_along(saved: Path, tmp_path: Path, compiler: list[str]) -> None:
+    """Thirty lines to begin from, in every artifact."""
+    board = saved / "board"
+    assert len((board / "main.c").read_text().splitlines()) <= 30
+    compile_ = [*compiler, f"-I{board}", str(board / "main.c"), "-x", "none"]
+    run([*compile_, str(board / "libmodel.a"), "-o", "main"], tmp_path)
+    assert run(["./main"], tmp_path) == "y\n"
+
+
+@pytest.mark.parametrize("compiler", [C99, CPP], ids=["C99", "C++"])
 def test_two_models_in_one_program(
     program: Program, failing_program: Program, tmp_path: Path, compiler: list[str]
 ) -> None:

@@ -18,6 +18,7 @@ EVERY_FILE = [
     "board/kernels.o",
     "board/libmodel.a",
     "board/libmodel.so",
+    "board/main.c",
     "board/model.c",
     "board/model.h",
     "board/model_runtime.c",

@@ -116,7 +116,7 @@ def link_firmware(
         *(str(board / library), *machine.link, "-Wl,--gc-sections", "-lm"),
         *("-o", "firmware"),
     ]
-    _run(command, folder)
+    run(command, folder)
     return folder / "firmware"
 
 
@@ -131,7 +131,7 @@ def run_firmware(artifact: Artifact, machine: Machine, folder: Path, inputs: Arr
     ports = artifact.manifest["inputs"]
     (folder / "inputs.bin").write_bytes(b"".join(inputs[port["name"]].tobytes() for port in ports))
     (folder / "outputs.bin").unlink(missing_ok=True)
-    printed = _run(list(machine.emulator), folder)
+    printed = run(list(machine.emulator), folder)
     found = (folder / "outputs.bin").read_bytes()
     outputs = {}
     for port in artifact.manifest["outputs"]:
@@ -143,7 +143,7 @@ def run_firmware(artifact: Artifact, machine: Machine, folder: Path, inputs: Arr
     return Run(outputs, int(words[0]), int(words[2]))
 
 
-def _run(command: list[str], folder: Path) -> str:
+def run(command: list[str], folder: Path) -> str:
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
     )
