@@ -233,7 +233,6 @@ OPERATORS: dict[str, Callable[[relax.Call, Any], Any]] = {
     "tilewright.avg_pool2d": _pool,
     "tilewright.softmax": _softmax,
     "relax.add": _elementwise(np.add),
-    "relax.batch_flatten": lambda call, arguments: arguments[0].reshape(len(arguments[0]), -1),
     "relax.clip": _elementwise(np.clip),
     "relax.concat": lambda call, arguments: np.concatenate(arguments[0], int(call.attrs.axis)),
     "relax.dequantize": _dequantize,

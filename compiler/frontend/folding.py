@@ -8,6 +8,8 @@ optimiser, which renames and duplicates nodes, does not do this.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 
 import numpy as np
@@ -141,9 +143,10 @@ def _evaluate(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> dict[str, 
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(
-            part.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints before it raises
+            session = onnxruntime.InferenceSession(
+                part.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
         values = session.run(outputs, {})
     except Exception:  # onnxruntime raises a dozen unrelated classes
         return None

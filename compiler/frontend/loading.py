@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model
 
+from tilewright.compiler.frontend.faults import blaming_malformed
 from tilewright.targets.errors import ModelError
 
 
@@ -14,7 +15,8 @@ def load_model(path: str | Path) -> onnx.ModelProto:
     """The model at `path`, external weights included; ModelError names what is wrong with it."""
     path = Path(path)
     model = _parsed(path, _bytes_of(path))
-    _require_external_data(model, path)
+    with blaming_malformed(model):
+        _require_external_data(model, path)
     try:
         load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:

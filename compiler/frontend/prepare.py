@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import onnx
 
 from tilewright.compiler.frontend.control_flow import flatten_control_flow, refuse_control_flow
+from tilewright.compiler.frontend.faults import blaming_malformed
 from tilewright.compiler.frontend.folding import fold_constants
 from tilewright.compiler.frontend.functions import inline_functions
 from tilewright.compiler.frontend.opset import raise_opset
@@ -20,8 +21,14 @@ def prepare(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None = None) -
     """A copy of `model` ready for `import_to_relax`; `shapes` gives inputs by name.
 
     Nodes keep their names, nameless ones get one. Where a node is rewritten into several, their
-    names derive from its own (passes/names.py).
+    names derive from its own (passes/names.py). Raises ModelError for a model that cannot be
+    prepared, be it malformed or only unsupported.
     """
+    with blaming_malformed(model):
+        return _prepared(model, shapes)
+
+
+def _prepared(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None) -> onnx.ModelProto:
     prepared = onnx.ModelProto()
     prepared.CopyFrom(model)
     bind_shapes(prepared, shapes)

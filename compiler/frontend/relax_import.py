@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from tilewright.compiler.frontend.converters import CONVERTERS
+from tilewright.compiler.frontend.faults import blaming_malformed
 from tilewright.compiler.frontend.opset import opset_of
 from tilewright.compiler.frontend.shapes import input_shapes
 from tilewright.passes.constants import has_static_type, shape_of
@@ -37,6 +38,11 @@ def import_to_relax(model: onnx.ModelProto) -> tvm.IRModule:
     One output is returned as it is, several as a tuple. Raises ModelError naming the node that
     cannot be imported.
     """
+    with blaming_malformed(model):
+        return _imported(model)
+
+
+def _imported(model: onnx.ModelProto) -> tvm.IRModule:
     _refuse_unknown_operators(model.graph)
     importer = NamingImporter(input_shapes(model.graph))
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -12,7 +12,8 @@ import onnx.helper
 import onnx.numpy_helper
 import pytest
 
-from tilewright.compiler.frontend import load_model
+from tilewright.compiler.frontend import load_model, prepare
+from tilewright.compiler.frontend.faults import blaming_malformed
 from tilewright.targets.errors import ModelError
 
 MODEL = Path(__file__).parents[1] / "models" / "dscnn_kws_int8.onnx"
@@ -81,3 +82,23 @@ def test_missing_external_weights(tmp_path: Path) -> None:
 def test_a_good_file_loads(tmp_path: Path) -> None:
     shutil.copy(MODEL, tmp_path / "model.onnx")
     assert load_model(tmp_path / "model.onnx") == onnx.load(MODEL)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(MODEL.read_bytes().replace(b"conv_15", b"conv_\xff5"))
+    with pytest.raises(ModelError) as error:
+        prepare(load_model(path))
+    assert str(error.value) == "the model is malformed: a name in it is no text; export it again"
+
+
+def test_malformed_graph_is_told_from_a_fault_of_ours() -> None:
+    model = onnx.load(MODEL)
+    with pytest.raises(ZeroDivisionError), blaming_malformed(model):
+        raise ZeroDivisionError
+    model.graph.node[0].ClearField("input")
+    with (
+        pytest.raises(ModelError, match=r"^the model is malformed: .*; export it again$"),
+        blaming_malformed(model),
+    ):
+        raise ZeroDivisionError
