@@ -65,6 +65,15 @@ class _Flattener:
 
     def flattened(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """The nodes that replace `node`: itself where it is no control flow or must wait."""
+        try:
+            return self._expanded(node)
+        except (IndexError, KeyError, ValueError):  # one list is shorter than its counterpart
+            raise ModelError(
+                f"{node.name}: the body of this {node.op_type} does not fit its inputs "
+                f"and outputs; export the model again"
+            ) from None
+
+    def _expanded(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         bodies = {a.name: a.g for a in node.attribute if a.HasField("g")}
         if node.op_type == "If":
             return self._branch(node, bodies["then_branch"], bodies["else_branch"]) or [node]
