@@ -17,6 +17,7 @@ _LLVM_ADDRSIG = 0x6FFF4C03  # numbers symbols; a linker does without it
 _LOCAL = 0
 _UNDEFINED = 0
 _NOBITS = 8
+_MACHINES = {3: "x86", 40: "Arm", 62: "x86", 183: "AArch64", 243: "RISC-V"}
 _WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
 _STACK_NOTE = ".note.GNU-stack"
 
@@ -83,6 +84,12 @@ class ElfObject:
         tables = [index for index, one in enumerate(self._sections) if one.kind == _SYMTAB]
         self._table = tables[0] if tables else 0
         self._symbols = list(self._read_symbols()) if tables else []
+
+    @property
+    def machine(self) -> str:
+        """`64-bit AArch64`: what the code in it is for."""
+        (number,) = self._unpack("H", 18)
+        return f"{64 if self._wide else 32}-bit {_MACHINES.get(number, f'machine {number}')}"
 
     def loaded_bytes(self) -> LoadedBytes:
         """By section: what is loaded, without the gaps between sections."""

@@ -23,6 +23,7 @@ from tilewright.compiler.artifact.layout import (
 )
 from tilewright.compiler.artifact.static_archive import static_archive
 from tilewright.compiler.artifact.toolchain import Compiler
+from tilewright.targets.errors import TargetError
 
 # A contracted multiply-add would round once where the arithmetic says twice.
 _FLAGS = ("-std=c99", "-O2", "-g0", "-ffp-contract=off")
@@ -84,7 +85,9 @@ def build_board_library(
         # Searched last, so only where the compiler has no C library.
         flags += ("-fPIC",) if linux else ("-idirafter", "freestanding")
         objects = _compile(compiler, _model_sources(npu_sources), folder, flags)
-        objects += ["kernels.o"] if (folder / "kernels.o").exists() else []
+        if (folder / "kernels.o").exists():
+            _check_machine(compiler, folder)
+            objects.append("kernels.o")
         compiler.run(["-r", "-nostdlib", "-o", "whole.o", *objects], folder)
         shown = {f"{name}_{function}" for function in (*_MODEL_NAMES, _PREPROCESS)}
         model = ElfObject((folder / "whole.o").read_bytes()).showing_only(shown.__contains__)
@@ -98,6 +101,18 @@ def build_board_library(
             _link_shared(compiler, folder, list(members), _shown(name, npu_sources))
             shutil.copyfile(folder / "libmodel.so", artifact / BOARD_SHARED_LIBRARY)
         return members
+
+
+def _check_machine(compiler: Compiler, folder: Path) -> None:
+    """Raise TargetError where compiler and description are not of one machine."""
+    made, wanted = (
+        ElfObject((folder / name).read_bytes()).machine for name in ("model.o", "kernels.o")
+    )
+    if made != wanted:
+        raise TargetError(
+            f"{compiler.name} makes code for {made}, [cpu] triple is of {wanted}; "
+            "correct triple or c_compiler"
+        )
 
 
 def _shown(name: str, npu_sources: Sequence[str]) -> list[str]:

@@ -26,24 +26,39 @@ _PREFIXES = {
 }
 
 
+class CompilerError(ArtifactError):
+    """What a compiler said; `Compiler` adds which it was."""
+
+
 @dataclass(frozen=True)
 class Compiler:
     """A C compiler as a command, flags included, such as `("arm-none-eabi-gcc", "-mthumb")`."""
 
     command: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """As a user would type it."""
+        return shlex.join(self.command)
+
     def version(self) -> str:
         """The first line of `--version`, for the manifest."""
-        return _run((*self.command, "--version"), Path.cwd()).partition("\n")[0].strip()
+        try:
+            return _run((*self.command, "--version"), Path.cwd()).partition("\n")[0].strip()
+        except CompilerError as error:
+            raise ArtifactError(f"{self.name} --version failed: {error}") from error
 
     def run(self, arguments: Sequence[str], folder: Path) -> None:
         """Run in `folder`: with relative file names no path of this machine reaches the output."""
-        _run((*self.command, *arguments), folder)
+        try:
+            _run((*self.command, *arguments), folder)
+        except CompilerError as error:
+            raise ArtifactError(f"{self.name} failed: {error}") from error
 
     def accepts(self, flag: str) -> bool:
         try:
             _run((*self.command, flag, "-E", "-x", "c", os.devnull), Path.cwd())
-        except ArtifactError:
+        except CompilerError:
             return False
         return True
 
@@ -67,7 +82,7 @@ def board_compiler(triple: str, cpu: str, asked: str | None) -> Compiler | str:
     `asked` is the description's own choice, with the flags it wants.
     """
     if asked:
-        found = _first_found([shlex.split(asked)])
+        found = _first_found([shlex.split(asked)]) or _zig(triple, cpu)
         return found or f"{shlex.split(asked)[0]} (cpu.c_compiler of the target) is not on PATH"
     if is_this_machine(triple):
         return host_compiler()
@@ -141,9 +156,9 @@ def _run(command: tuple[str, ...], folder: Path) -> str:
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
     except OSError as error:
-        raise ArtifactError(f"{command[0]} cannot be started: {error.strerror}") from error
+        raise CompilerError(f"it cannot be started: {error.strerror}") from error
     if done.returncode != 0:
-        raise ArtifactError(f"{command[0]} failed: {_essence(done.stderr)}")
+        raise CompilerError(_essence(done.stderr))
     return done.stdout
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tilewright.compiler.artifact.layout import c_name
 from tilewright.compiler.artifact.manifest import read_manifest
 from tilewright.compiler.artifact.toolchain import Compiler, board_compiler
 from tilewright.compiler.program import KernelCall, Objects, Port, Program
-from tilewright.targets.errors import ArtifactError
+from tilewright.targets.errors import ArtifactError, TargetError
 
 HERE = Path(__file__).parent
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -166,7 +167,34 @@ def test_a_board_compiler_that_fails_is_told(
     build_artifact(replace(program, board=board), tmp_path / "out")
     described = read_manifest(tmp_path / "out")["board"]
     assert described["library"] is None
-    assert described["missing"] == "sparc-unknown-none-gcc failed: fatal error: no licence"
+    assert described["missing"] == (
+        "sparc-unknown-none-gcc --version failed: fatal error: no licence"
+    )
+
+
+def test_a_compiler_of_the_description_that_fails_names_its_command(
+    program: Program, tmp_path: Path
+) -> None:
+    toml = program.target_toml.replace("clock_mhz", 'c_compiler = "gcc --no-such-flag"\nclock_mhz')
+    other = replace(program.host, triple="x86_64-unknown-none")
+    build_artifact(replace(program, target_toml=toml, board=other), tmp_path)
+    assert read_manifest(tmp_path)["board"]["missing"].startswith(
+        "gcc --no-such-flag failed: gcc: error: unrecognized command-line option '--no-such-flag'"
+    )
+
+
+@pytest.mark.skipif(
+    shutil.which("arm-none-eabi-gcc") is None,
+    reason="arm-none-eabi-gcc is not installed; docs/boards.md names the packages",
+)
+def test_a_triple_that_is_not_the_compilers_is_an_error(program: Program, tmp_path: Path) -> None:
+    toml = program.target_toml.replace("clock_mhz", 'c_compiler = "arm-none-eabi-gcc"\nclock_mhz')
+    with pytest.raises(TargetError) as error:
+        build_artifact(replace(program, target_toml=toml, board=program.host), tmp_path)
+    assert str(error.value) == (
+        "arm-none-eabi-gcc makes code for 32-bit Arm, [cpu] triple is of 64-bit x86; "
+        "correct triple or c_compiler"
+    )
 
 
 def test_ziglang_stands_in_for_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +234,10 @@ def test_what_the_board_holds_is_predicted(saved: Path) -> None:
     assert abs(memory["predicted"]["flash"] - memory["linked"]["flash"]) < 256
 
 
-def test_the_description_can_name_the_compiler(program: Program, tmp_path: Path) -> None:
+def test_the_description_can_name_the_compiler(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     toml = program.target_toml.replace("clock_mhz", 'c_compiler = "acme-cc -mfast"\nclock_mhz')
     build_artifact(replace(program, target_toml=toml), tmp_path)
     assert read_manifest(tmp_path)["board"]["missing"] == (
