@@ -17,10 +17,10 @@ demo: $(VENV)/installed
 test: lint test-fast
 
 test-fast: $(VENV)/tested
-	$(BIN)/pytest -q -m "not long" tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not long" tests
 
 test-long: $(VENV)/tested
-	$(BIN)/pytest -q -m long tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m long tests
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .
