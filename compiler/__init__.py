@@ -90,8 +90,13 @@ def _quantised(
     return made.model, replace(options, shapes={}, name=name, source=kept), made
 
 
-def load_artifact(path: str | os.PathLike[str], *, threads: int | None = None) -> Artifact:
+def load_artifact(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    target: str | os.PathLike[str] | None = None,
+) -> Artifact:
     """The artifact in a directory or a .tar file; see `tilewright.compiler.artifact`."""
     from tilewright.compiler.artifact import load_artifact as load
 
-    return load(path, threads=threads)
+    return load(path, threads=threads, target=target)

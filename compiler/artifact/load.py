@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -36,6 +37,7 @@ from tilewright.compiler.artifact.write import (
     write_tar,
 )
 from tilewright.compiler.program import Program
+from tilewright.targets.description import Target, load_target
 from tilewright.targets.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -44,20 +46,43 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-def load_artifact(path: str | os.PathLike[str], *, threads: int | None = None) -> Artifact:
+def load_artifact(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    target: str | os.PathLike[str] | None = None,
+) -> Artifact:
     """The artifact in a directory or a .tar; `threads` defaults to the CPUs this process may use.
 
-    Raises ArtifactError when it is missing, damaged, of another schema version or for another
-    machine.
+    Raises ArtifactError when it is missing, damaged, of another schema version, for another
+    machine, or, where a `target` is named, compiled for another description than that.
     """
     place = Path(path)
     if not place.exists():
         raise ArtifactError(f"{place}: no such artifact; make one with tilewright compile")
     if place.is_dir():
-        return Artifact(place, threads=threads)
-    unpacked = Scratch()
-    read_tar(place, unpacked.path)
-    return Artifact(unpacked.path, threads=threads, scratch=unpacked)
+        artifact = Artifact(place, threads=threads)
+    else:
+        unpacked = Scratch()
+        read_tar(place, unpacked.path)
+        artifact = Artifact(unpacked.path, threads=threads, scratch=unpacked)
+    if target is not None:
+        _check_target(artifact.manifest, load_target(target), place)
+    return artifact
+
+
+def _check_target(manifest: Manifest, target: Target, place: Path) -> None:
+    compiled_for = manifest["target"]
+    if compiled_for["sha256"] != hashlib.sha256(target.source.encode()).hexdigest():
+        which = (
+            "another description of it"
+            if compiled_for["name"] == target.name
+            else f"{compiled_for['name']}"
+        )
+        raise ArtifactError(
+            f"{place}: was compiled for {which}, not for {target.name} as it is described now; "
+            "compile the model again"
+        )
 
 
 def make_artifact(program: Program, *, threads: int | None = None) -> Artifact:

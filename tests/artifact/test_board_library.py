@@ -185,7 +185,7 @@ def test_a_compiler_of_the_description_that_fails_names_its_command(
 
 @pytest.mark.skipif(
     shutil.which("arm-none-eabi-gcc") is None,
-    reason="arm-none-eabi-gcc is not installed; docs/boards.md names the packages",
+    reason="arm-none-eabi-gcc is not installed; docs/emulated-boards.md names the packages",
 )
 def test_a_triple_that_is_not_the_compilers_is_an_error(program: Program, tmp_path: Path) -> None:
     toml = program.target_toml.replace("clock_mhz", 'c_compiler = "arm-none-eabi-gcc"\nclock_mhz')

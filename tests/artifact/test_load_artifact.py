@@ -104,6 +104,20 @@ def test_another_machine_is_refused(saved: Path) -> None:
     assert refusal(saved).startswith(f"{saved}: its host library is for Linux z80, this is Linux ")
 
 
+def test_another_target_is_refused(saved: Path, tmp_path: Path) -> None:
+    load_artifact(saved, target=saved / "target.toml").close()
+    with pytest.raises(ArtifactError) as error:
+        load_artifact(saved, target="mcu-16")
+    assert str(error.value) == (
+        f"{saved}: was compiled for bench, not for mcu-16 as it is described now; "
+        "compile the model again"
+    )
+    faster = tmp_path / "faster.toml"
+    faster.write_text((saved / "target.toml").read_text().replace("clock_mhz = 1000", "clock_mhz = 1001"))
+    with pytest.raises(ArtifactError, match="was compiled for another description of it, not for"):
+        load_artifact(saved, target=faster)
+
+
 def test_a_lesser_cpu_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = read_manifest(saved)["host"]
     reseal(saved, host={**host, "cpu_flags": ["avx2", "fma"]})

@@ -33,7 +33,7 @@ NPUS = {"aarch64": "edge-128", "riscv64": "edge-128", "cortex-m55": "mcu-16"}
 def board(name: str) -> Machine:
     machine = MACHINES[name]
     if machine.missing:
-        pytest.skip(f"{machine.missing} not installed; docs/boards.md names the packages")
+        pytest.skip(f"{machine.missing} not installed; docs/emulated-boards.md names the packages")
     return machine
 
 
