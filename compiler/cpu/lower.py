@@ -19,6 +19,7 @@ from tvm import relax, tirx
 
 from tilewright.compiler.cpu.hidden_calls import hide_calls, restore_calls
 from tilewright.compiler.cpu.kernel_library import KernelLibrary
+from tilewright.compiler.cpu.legalize_extremes import extreme_legalizations
 from tilewright.compiler.cpu.legalize_float import float_legalizations
 from tilewright.compiler.cpu.legalize_pooling import POOLING
 from tilewright.compiler.cpu.legalize_quantized import quantized_legalizations
@@ -62,7 +63,13 @@ def operator_name(call: relax.Call) -> str:
 
 def _legalize(module: tvm.IRModule, cpu: CpuFacts) -> tvm.IRModule:
     """Every operator of `main` but views as a call of a PrimFunc made by TE, names kept."""
-    own = {**quantized_legalizations(cpu), **float_legalizations(cpu), **POOLING, **SCALING}
+    own = {
+        **quantized_legalizations(cpu),
+        **float_legalizations(cpu),
+        **extreme_legalizations(),
+        **POOLING,
+        **SCALING,
+    }
     used = sorted(
         {
             operator_name(binding.value)

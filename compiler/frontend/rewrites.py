@@ -33,29 +33,6 @@ def rewrite_operators(model: onnx.ModelProto) -> None:
     model.graph.node.extend(nodes)
 
 
-def _extremum(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
-    """Min and Max of computed floats: NaN if any operand is NaN, which kernels do not promise."""
-    if len(node.input) < 2 or not graph.is_float(node.input[0]):
-        return None
-    if any(graph.array(name) is not None for name in node.input):
-        return None
-    compare = "Less" if node.op_type == "Min" else "Greater"
-    nodes: Nodes = []
-    running = node.input[0]
-    for place, other in enumerate(node.input[1:], start=1):
-        prefix = f"{node.output[0]}/{place}"
-        last = place == len(node.input) - 1
-        result = node.output[0] if last else f"{prefix}/result"
-        nodes += [
-            onnx.helper.make_node(compare, [running, other], [f"{prefix}/wins"]),
-            onnx.helper.make_node("IsNaN", [running], [f"{prefix}/nan"]),
-            onnx.helper.make_node("Or", [f"{prefix}/wins", f"{prefix}/nan"], [f"{prefix}/take"]),
-            onnx.helper.make_node("Where", [f"{prefix}/take", running, other], [result]),
-        ]
-        running = result
-    return nodes
-
-
 def _reduced_extremum(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     """ReduceMax and ReduceMin of floats: NaN where any reduced element is NaN."""
     if not graph.is_float(node.input[0]):
@@ -247,9 +224,7 @@ REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
     "Dropout": _dropout,
     "LRN": response_normalisation,
     "LpNormalization": _lp_normalisation,
-    "Max": _extremum,
     "MaxPool": _explicit_pads,
-    "Min": _extremum,
     "OneHot": _one_hot,
     "QLinearConv": _explicit_pads,
     "ReduceMax": _reduced_extremum,
