@@ -1,7 +1,7 @@
 """From a float model and samples to an int8 model: calibration, repair, and the choice of both.
 
 Whatever is switched to "auto" is decided by measuring: the outputs' signal to quantisation noise
-on the first samples, with and without.
+on some samples, with and without.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from tilewright.compiler.quantize.warnings import Departure, departures, warning
 from tilewright.compiler.quantize.write_qdq import write_qdq
 from tilewright.targets.errors import ModelError
 
-JUDGED_SAMPLES = 16  # on which alternatives are compared
+JUDGED_SAMPLES = 24  # on which alternatives are compared, spread over the first ones
 DROP_SAMPLES = 256  # on which --max-drop is measured
 REFINED_TENSORS = 8  # whose method is chosen one by one
 GAIN_DB = 0.05  # less is noise
+CLIPPING_GAIN_DB = 1.0  # what a range that clips must gain: other data than this may need it all
+CLIPPING_ONE_DB = 0.5  # the same for one tensor of many
 SETTLED_SHARE = 0.005  # `samples="auto"`: ranges grew less than this over SETTLED_SAMPLES
 SETTLED_SAMPLES = 64
 EQUALISATION = "tilewright.equalisation"
@@ -105,7 +107,7 @@ class _Quantization:
         first = list(itertools.islice(samples, DROP_SAMPLES))
         if not first:
             raise ModelError("the calibration data holds no samples")
-        judged = first[:JUDGED_SAMPLES]
+        judged = first[:: max(1, len(first) // JUDGED_SAMPLES)][:JUDGED_SAMPLES]
         evaluation = Evaluation(self.model, judged)
         self._equalise(judged, evaluation)
         observations, count = self._calibrate(itertools.chain(first, samples))
@@ -210,6 +212,8 @@ class _Quantization:
         plans = {method: self._plan(self.model, ranges[method]) for method in METHODS}
         scores = {method: evaluation.decibels(plan) for method, plan in plans.items()}
         best = max(METHODS, key=lambda method: scores[method])
+        if scores[best] < scores["minmax"] + CLIPPING_GAIN_DB:
+            best = "minmax"
         self.choices.append(
             f"method {best}: " + ", ".join(f"{m} {scores[m]:.2f} dB" for m in METHODS)
         )
@@ -240,7 +244,8 @@ class _Quantization:
                     continue
                 tried = plan.with_range(name, other)
                 found = evaluation.decibels(tried)
-                if found > score + GAIN_DB:
+                clips = other.width < plan.ranges[name].width
+                if found > score + (CLIPPING_ONE_DB if clips else GAIN_DB):
                     self.choices.append(f"{name}: {method}, {found:.2f} dB, {score:.2f} without")
                     plan, score = tried, found
         return plan
