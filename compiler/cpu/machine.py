@@ -83,11 +83,11 @@ class _Native:
 
 def llvm_target(cpu: CpuFacts) -> tvm.target.Target:
     """TVM's target for LLVM. Features are split as LLVM wants them, one a list entry."""
-    target: dict[str, object] = {"kind": "llvm", "mtriple": cpu.triple, "num-cores": cpu.cores}
+    triple = _with_vendor(cpu.triple)
+    target: dict[str, object] = {"kind": "llvm", "mtriple": triple, "num-cores": cpu.cores}
     if cpu.cpu:
         target["mcpu"] = cpu.cpu
-    if cpu.vector_bits:
-        target["vector-width"] = cpu.vector_bits  # else TVM guesses, and says so on stderr
+    target["vector-width"] = cpu.vector_bits or 32  # else TVM guesses, and says so on stderr
     features = [feature for feature in cpu.features.split(",") if feature]
     if features:
         target["mattr"] = features
@@ -96,6 +96,16 @@ def llvm_target(cpu: CpuFacts) -> tvm.target.Target:
     if _family(cpu.triple) == "riscv":
         target["mabi"] = _riscv_abi(cpu.triple, features)
     return tvm.target.Target(target)
+
+
+def _with_vendor(triple: str) -> str:
+    """`thumbv7em-none-eabihf` -> `thumbv7em-unknown-none-eabihf`.
+
+    LLVM takes the short form for a vendor called none and loses the calling convention: float64
+    on a core without it then calls libgcc with its arguments in the wrong registers.
+    """
+    parts = triple.split("-")
+    return "-".join((parts[0], "unknown", *parts[1:])) if parts[1:2] == ["none"] else triple
 
 
 def _riscv_abi(triple: str, features: list[str]) -> str:
