@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tilewright.targets.description import Cpu, Npu, Target, read_target
 from tilewright.targets.errors import TargetError
+from tilewright.targets.groups import Thermal
 from tilewright.targets.schema import DescriptionError
 
 
@@ -46,6 +47,17 @@ def machine_balance(npu: Npu) -> float:
     return 2 * npu.macs_per_cycle / npu.dram_bytes_per_cycle
 
 
+def peak_watts(npu: Npu) -> float:
+    """What the array at its peak and idle power draw; memory traffic comes on top."""
+    macs_per_second = npu.macs_per_cycle * npu.clock_mhz * 1e6
+    return macs_per_second * npu.energy.mac_pj * 1e-12 + npu.energy.idle_mw / 1000
+
+
+def cool_watts(thermal: Thermal) -> float:
+    """The most that can be drawn for ever without reaching the first throttle point."""
+    return (thermal.throttle_c[0] - thermal.ambient_c) / thermal.resistance_k_per_w
+
+
 def _npu_lines(npu: Npu) -> Iterator[str]:
     array, memory = npu.array, npu.memory
     yield (
@@ -73,13 +85,17 @@ def _npu_lines(npu: Npu) -> Iterator[str]:
         f"balance    {machine_balance(npu):,.4g} operations a byte of DRAM: an operator that does "
         "fewer is bound by memory"
     )
-    energy = npu.energy
-    if energy.mac_pj > 0:
-        watts = npu.macs_per_cycle * npu.clock_mhz * 1e6 * energy.mac_pj * 1e-12
-        watts += energy.idle_mw / 1000
+    if npu.energy.mac_pj > 0:
+        watts = peak_watts(npu)
         yield (
             f"energy     {npu.peak_tops / watts:.3g} TOPS/W at peak, counting MACs and idle power "
             f"alone ({watts:.3g} W)"
+        )
+    if npu.thermal is not None:
+        thermal = npu.thermal
+        yield (
+            f"heat       slowed from {thermal.throttle_c[0]:g} C on: above "
+            f"{cool_watts(thermal):.3g} W for long, at {thermal.ambient_c:g} C around it"
         )
 
 
@@ -113,6 +129,11 @@ def _npu_bottlenecks(npu: Npu) -> Iterator[str]:
         yield (
             f"accumulators hold {pixels} pixels, weights of a pass take {load} cycles to load: "
             "the array waits for weights"
+        )
+    if npu.thermal is not None and peak_watts(npu) > cool_watts(npu.thermal):
+        yield (
+            f"the array at its peak draws {peak_watts(npu):.3g} W, cooling takes "
+            f"{cool_watts(npu.thermal):.3g} W before the clock is lowered: long loads are slowed"
         )
     if machine_balance(npu) > 2 * npu.sram_bytes:
         yield "no operator that fits the SRAM does enough operations a byte to reach the peak"

@@ -39,7 +39,10 @@ def table_board() -> Target:
     return parse_target(source.replace("dram_gb_per_s = 1.6  ", "dram_gb_per_s = 0.01 "), "t.toml")
 
 
-@pytest.mark.parametrize("name", ["resnet8_cifar_int8", "mobilenetv2_kws_int8"])
+@pytest.mark.parametrize(
+    "name",
+    ["resnet8_cifar_int8", pytest.param("mobilenetv2_kws_int8", marks=pytest.mark.long)],
+)
 def test_a_network_runs_on_it_bit_for_bit(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

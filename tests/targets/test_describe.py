@@ -57,6 +57,20 @@ def test_bottlenecks(old: str, new: str, expected: str) -> None:
     assert f"warning    {warning}" in describe(slower)
 
 
+def test_heat_and_what_cooling_takes() -> None:
+    board = load_target("edge-64")
+    assert board.npu is not None
+    # 85 C less 40 C over 20 K/W.
+    assert "slowed from 85 C on: above 2.25 W for long, at 40 C around it" in describe(board)
+    assert not any("cooling" in text for text in bottlenecks(board))
+    hot = parse_target(
+        board.source.replace("resistance_k_per_w = 20", "resistance_k_per_w = 200"), ""
+    )
+    # 4,096 MACs x 1 GHz x 0.1 pJ and 100 mW.
+    [warning] = [text for text in bottlenecks(hot) if "cooling" in text]
+    assert "draws 0.51 W, cooling takes 0.225 W" in warning
+
+
 def test_check_lists_the_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     source = load_target("mcu-16").source
