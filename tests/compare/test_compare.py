@@ -152,6 +152,7 @@ def test_another_models_artifact_is_refused(
         list(compare(digit_network("resnet"), quantised, artifact, inputs, Wishes()))
 
 
+@pytest.mark.long
 def test_leaving_passes_out_changes_nothing(small: tuple[Any, Any, Any]) -> None:
     model, made, inputs = small
     with compile_model(made, "mcu-16") as artifact:

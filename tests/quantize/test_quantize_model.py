@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+
 from tests.quantized_digits import (
     MODELS,
     digit_arrays,
@@ -12,7 +13,6 @@ from tests.quantized_digits import (
     samples,
     with_uneven_channels,
 )
-
 from tilewright.compiler import compile_model
 from tilewright.compiler.quantize import QuantizeOptions, quantize_model
 from tilewright.compiler.quantize.evaluate import accuracy
