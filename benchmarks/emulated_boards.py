@@ -1,6 +1,6 @@
 """What the networks of MLPerf Tiny take on the emulated boards, as a table for docs.
 
-    python -m benchmarks.emulated_boards
+    python -m benchmarks.emulated_boards [MACHINE...]
 
 Each is compiled, linked into the firmware of tests/boards and run in QEMU: the flash and RAM are of
 the linked model, the stack is what the firmware saw, the bits are compared with this machine's.
@@ -8,6 +8,7 @@ the linked model, the stack is what the firmware saw, the bits are compared with
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,21 +26,19 @@ NETWORKS = (
     "mobilenetv1_vww_int8",
     "resnet8_cifar_int8",
 )
-NPUS = {"aarch64": "edge-128", "riscv64": "edge-128", "cortex-m55": "mcu-16"}
 
 
-def main() -> None:
+def main(machines: list[str]) -> None:
     print("| board | network | NPU | flash | RAM | of it arena | stack | same bits |")
     print("|---|---|---|---:|---:|---:|---:|---|")
-    for machine in MACHINES:
+    for machine in machines or MACHINES:
         for network in NETWORKS:
-            for npu in (NPUS[machine], None):
-                print(
-                    f"| {machine} | {network} | {npu or 'none'} | {_row(machine, network, npu)} |"
-                )
+            for npu in (True, False):
+                named = MACHINES[machine].npu if npu else "none"
+                print(f"| {machine} | {network} | {named} | {_row(machine, network, npu)} |")
 
 
-def _row(machine: str, network: str, npu: str | None) -> str:
+def _row(machine: str, network: str, npu: bool) -> str:
     target = parse_target(describe_board(machine, npu), f"{machine}.toml")
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -63,4 +62,4 @@ def _row(machine: str, network: str, npu: str | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

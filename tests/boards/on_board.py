@@ -28,6 +28,7 @@ class Machine:
     compiler: tuple[str, ...]
     link: tuple[str, ...]
     emulator: tuple[str, ...]
+    npu: str  # the bundled board whose NPU stands beside it where one is asked for
     sources: tuple[str, ...] = ("firmware.c",)
 
     @property
@@ -35,6 +36,18 @@ class Machine:
         """The tools that are not installed, or nothing."""
         tools = (self.compiler[0], self.emulator[0])
         return " and ".join(tool for tool in tools if shutil.which(tool) is None)
+
+
+def _bare(memory: str) -> tuple[str, ...]:
+    scripts = (part for name in (memory, "firmware.ld") for part in ("-T", str(HERE / name)))
+    return ("-nostartfiles", *scripts, "--specs=rdimon.specs")
+
+
+def _qemu_system(board: str) -> tuple[str, ...]:
+    return (
+        *("qemu-system-arm", "-M", board, "-nographic", "-monitor", "none", "-serial", "none"),
+        *("-semihosting-config", "enable=on,target=native", "-kernel", "firmware"),
+    )
 
 
 MACHINES = {
@@ -53,6 +66,7 @@ MACHINES = {
         compiler=("aarch64-linux-gnu-gcc",),
         link=("-static", "-pthread"),
         emulator=("qemu-aarch64", "-cpu", "cortex-a72", "./firmware"),
+        npu="edge-128",
     ),
     "riscv64": Machine(
         cpu="""
@@ -69,6 +83,7 @@ MACHINES = {
         compiler=("riscv64-linux-gnu-gcc",),
         link=("-static", "-pthread"),
         emulator=("qemu-riscv64", "./firmware"),
+        npu="edge-128",
     ),
     "cortex-m55": Machine(
         cpu="""
@@ -83,20 +98,53 @@ MACHINES = {
             dram_gb_per_s = 1.6
         """,
         compiler=("arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard"),
-        link=("-nostartfiles", "-T", str(HERE / "mps3.ld"), "--specs=rdimon.specs"),
-        emulator=(
-            *("qemu-system-arm", "-M", "mps3-an547", "-nographic", "-monitor", "none"),
-            *("-serial", "none", "-semihosting-config", "enable=on,target=native"),
-            *("-kernel", "firmware"),
-        ),
-        sources=("firmware.c", "mps3_startup.c"),
+        link=_bare("mps3.ld"),
+        emulator=_qemu_system("mps3-an547"),
+        npu="mcu-16",
+        sources=("firmware.c", "mps_startup.c"),
+    ),
+    "cortex-m4": Machine(
+        cpu="""
+            triple = "thumbv7em-none-eabihf"
+            cpu = "cortex-m4"
+            features = "+vfp4d16sp"
+            cores = 1
+            clock_mhz = 168
+            vector_bits = 0
+            flops_per_cycle = 1
+            int8_macs_per_cycle = 1
+            dram_gb_per_s = 0.6
+        """,
+        compiler=("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard"),
+        link=_bare("mps2.ld"),
+        emulator=_qemu_system("mps2-an386"),
+        npu="mcu-16",
+        sources=("firmware.c", "mps_startup.c"),
+    ),
+    "cortex-m3": Machine(
+        cpu="""
+            triple = "thumbv7m-none-eabi"
+            cpu = "cortex-m3"
+            cores = 1
+            clock_mhz = 100
+            vector_bits = 0
+            flops_per_cycle = 0.1
+            int8_macs_per_cycle = 0.5
+            dram_gb_per_s = 0.4
+        """,
+        compiler=("arm-none-eabi-gcc", "-mcpu=cortex-m3", "-mthumb", "-mfloat-abi=soft"),
+        link=_bare("mps2.ld"),
+        emulator=_qemu_system("mps2-an385"),
+        npu="mcu-16",
+        sources=("firmware.c", "mps_startup.c"),
     ),
 }
 _FLAGS = ("-std=gnu99", "-O2", "-Wall", "-Wextra", "-Werror", "-Wl,--fatal-warnings")
 
 
-def describe_board(machine: str, npu: str | None) -> str:
-    """A description: the NPU of the bundled board `npu`, or none, beside the machine's CPU."""
+def describe_board(machine: str, with_npu: bool) -> str:
+    """A description: the machine's CPU alone, or beside its NPU."""
+    npu = MACHINES[machine].npu if with_npu else None
     text = "" if npu is None else (BOARDS / f"{npu}.toml").read_text(encoding="utf-8")
     tables = re.split(r"(?m)^(?=\[)", text)
     kept = [table for table in tables if table.startswith("[npu")]

@@ -1,5 +1,5 @@
-/* Start-up for Arm's MPS3 board with the AN547 image (Cortex-M55), as QEMU has it: the vector
- * table, floating point and Helium switched on, memory set up, main called. */
+/* Start-up for Arm's MPS2 and MPS3 boards as QEMU has them: the vector table, floating point and
+ * Helium switched on where the core has them, memory set up, main called. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
