@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def new(options: argparse.Namespace) -> None:
 
 
 def probe_(options: argparse.Namespace) -> None:
+    from tqdm import tqdm
+
     from tilewright.compiler.report_text import table
     from tilewright.targets.board_timer import command_timer
     from tilewright.targets.probe import probe
@@ -88,7 +91,14 @@ def probe_(options: argparse.Namespace) -> None:
     target = load_target(options.like)
     if target.npu is None:
         raise TargetError(f"{options.like}: has no NPU to measure; choose a board with [npu]")
-    fitted = probe(target.npu, command_timer(options.timer))
+    with tqdm(desc="streams timed", file=sys.stderr, disable=None, leave=False) as bar:
+        timer = command_timer(options.timer)
+
+        def counted(stream: bytes, constants: bytes, arena_bytes: int) -> float:
+            bar.update()
+            return timer(stream, constants, arena_bytes)
+
+        fitted = probe(target.npu, counted)
     rows = [
         [f"npu.{one.key}", f"{one.described:g}", f"{one.measured:g}", f"{one.difference:+.1%}"]
         for one in fitted

@@ -180,9 +180,9 @@ def _vector(bench: _Bench) -> list[tuple[str, float]]:
             )
         )
 
-    lanes = large / _positive(cycles(2 * large) - cycles(large), "fills")
-    startup = max(0.0, cycles(large) - large / lanes)
-    return [("vector.lanes", float(round(lanes))), ("vector.startup_cycles", float(round(startup)))]
+    lanes = max(1, round(large / _positive(cycles(2 * large) - cycles(large), "fills")))
+    startup = max(0.0, cycles(large) - -(-large // lanes))
+    return [("vector.lanes", float(lanes)), ("vector.startup_cycles", float(round(startup)))]
 
 
 def _memory(bench: _Bench) -> list[tuple[str, float]]:
