@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_the_bundled_boards() -> None:
     for name in list_targets():
         assert load_target(name).name == name
         assert load_target(name).summary
+
+
+@pytest.mark.parametrize("name", list_targets())
+def test_every_number_has_its_source_beside_it(name: str) -> None:
+    numbers = re.compile(r"\w+ = (\d|\[\d)")
+    lines = [line for line in load_target(name).source.splitlines() if numbers.match(line)]
+    assert lines
+    assert [line for line in lines if "#" not in line] == []
 
 
 def test_a_board_without_an_npu_is_cpu_only() -> None:
