@@ -58,15 +58,17 @@ def _read(artifact: Path) -> tuple[dict[str, Any], str]:
 
 def _profile(artifact: Path, report: dict[str, Any], name: str, page: Path) -> None:
     from tilewright.compiler.artifact.layout import TARGET
+    from tilewright.compiler.profile.heat import heat_course, heat_lines
     from tilewright.compiler.profile.page import profile_page
     from tilewright.compiler.profile.text import profile_table
     from tilewright.targets.description import read_target
 
     target = read_target(artifact / TARGET)
     macs = target.npu.macs_per_cycle if target.npu else None
-    print("\n".join(profile_table(report, macs)))
+    states = heat_course(target.npu, report["totals"])
+    print("\n".join([*profile_table(report, macs), *heat_lines(states)]))
     try:
-        page.write_text(profile_page(name, target.name, report, macs), encoding="utf-8")
+        page.write_text(profile_page(name, target.name, report, macs, states), encoding="utf-8")
     except OSError as error:
         raise ProfileError(f"{page}: cannot be written: {error.strerror}") from None
     print(f"{page}: written")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.targets.backend import EnergyParts
@@ -27,6 +28,15 @@ def power_totals(
         "tops_per_w": 2 * macs / parts.total / 1e6 if parts.total else None,
         "thermal": _thermal(npu, parts, npu_seconds, seconds),
     }
+
+
+def load_of(npu: Npu, totals: Mapping[str, Any]) -> Load:
+    """One inference as a load, from a report's totals."""
+    energy = totals["energy_uj"]
+    npu_seconds = totals["cycles"] / (npu.clock_mhz * 1e6)
+    switching = (energy["total"] - energy["idle"]) * 1e-6
+    other = totals["latency_ms"] / 1e3 - npu_seconds
+    return Load(npu_seconds, other, switching, npu.energy.idle_mw / 1e3)
 
 
 def _thermal(

@@ -8,6 +8,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from tilewright.compiler.profile.heat import heat_chart
+from tilewright.targets.thermal import State
+
 _FOLDER = Path(__file__).parent
 _LANES = ("cpu", "crossing", "dma_in", "mac", "vector", "dma_out")
 _LANE_HEIGHT = 26
@@ -18,9 +21,13 @@ _HEADINGS = (
 
 
 def profile_page(
-    title: str, target: str, report: Mapping[str, Any], macs_per_cycle: int | None
+    title: str,
+    target: str,
+    report: Mapping[str, Any],
+    macs_per_cycle: int | None,
+    states: Sequence[State] = (),
 ) -> str:
-    """The whole page; `report` is what report.json holds."""
+    """The whole page; `report` is what report.json holds, `states` its course under load."""
     template = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=html.escape(title),
@@ -28,6 +35,7 @@ def profile_page(
         cards="\n".join(_cards(report["totals"])),
         timeline=_timeline(report["timeline"], report["operators"]),
         legend="\n".join(f'<div class="lane">{lane}</div>' for lane in _lanes(report["timeline"])),
+        heat=heat_chart(states),
         headings="".join(f'<th class="{kind}">{name}</th>' for name, kind in _HEADINGS),
         rows="\n".join(_rows(report["operators"], macs_per_cycle)),
     )

@@ -14,11 +14,16 @@ from typing import Any
 import pytest
 
 from tilewright.compiler import cli, compile_model
+from tilewright.compiler.power import power_totals
 from tilewright.compiler.profile.against import compare, read_measured
 from tilewright.compiler.profile.delayed_operator import locate
+from tilewright.compiler.profile.heat import heat_course, heat_lines
+from tilewright.compiler.profile.page import profile_page
 from tilewright.targets import isa, load_target
+from tilewright.targets.backend import EnergyParts
 from tilewright.targets.board_timer import BoardTimer, command_timer
 from tilewright.targets.errors import ProfileError
+from tilewright.targets.groups import Thermal
 from tilewright.targets.simulated_board import simulated_timer
 
 MODEL = Path(__file__).parents[1] / "models" / "resnet8_cifar_int8.onnx"
@@ -99,6 +104,31 @@ def test_the_page_needs_nothing_else(
     printed = capsys.readouterr().out
     assert all(row["name"] in printed for row in report["operators"])
     assert "of the operators' time:" in printed
+
+
+def test_a_load_that_slows_itself_is_shown(report: dict[str, Any], tmp_path: Path) -> None:
+    """A network of 25 ms and 4 W, which settles at 35 ms: the case of tests/targets."""
+    npu = load_target("mcu-16").npu
+    assert npu is not None
+    thermal = Thermal(
+        resistance_k_per_w=17.5, capacity_j_per_k=6, throttle_c=(60.0, 90.0),
+        throttle_clock_percent=(100.0, 50.0),
+    )  # fmt: skip
+    warm = replace(npu, thermal=thermal, energy=replace(npu.energy, idle_mw=400))
+    cycles = round(0.025 * npu.clock_mhz * 1e6)
+    energy = EnergyParts(mac=50e3, sram=20e3, dram=20e3)
+    totals = {"cycles": cycles, "latency_ms": 25.0} | power_totals(
+        warm, energy, 10**9, 0.025, 0.025
+    )
+    assert totals["thermal"]["settled_latency_ms"] == pytest.approx(35, rel=0.01)
+    assert totals["thermal"]["unthrottled_duty_percent"] == pytest.approx(100 * 1.6 / 3.6)
+    states = heat_course(warm, totals)
+    first, *_, last = heat_lines(states)
+    assert first == "after   0 s of continuous load 25.000 ms at 25.0 C, clock 100%"
+    assert last.startswith("after 600 s of continuous load 34.9")
+    page = profile_page("warm", "mcu-16", report, None, states)
+    assert "latency, ms: 25.000 to 34.9" in page
+    assert heat_course(npu, totals) == heat_lines([]) == []
 
 
 def test_a_page_that_cannot_be_written(artifact: Path, tmp_path: Path, capsys: Capture) -> None:
