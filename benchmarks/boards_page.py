@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tilewright.compiler.compile import Options, compile_program
 from tilewright.targets import Target, list_targets, load_target
-from tilewright.targets.describe import machine_balance
+from tilewright.targets.describe import machine_balance, peak_watts
 
 MODELS = Path(__file__).resolve().parents[1] / "tests" / "models"
 NETWORKS = {
@@ -90,8 +90,6 @@ def _npu_headings() -> list[str]:
 def _npu_row(board: Target) -> list[str]:
     npu = board.npu
     assert npu is not None
-    watts = npu.macs_per_cycle * npu.clock_mhz * npu.energy.mac_pj * 1e-6
-    watts += npu.energy.idle_mw / 1000
     return [
         f"`{board.name}`",
         f"{npu.array.rows} x {npu.array.columns}",
@@ -100,7 +98,7 @@ def _npu_row(board: Target) -> list[str]:
         f"{npu.memory.sram_kib:,} KiB",
         f"{npu.memory.dram_gb_per_s:g}",
         f"{machine_balance(npu):,.0f}",
-        f"{npu.peak_tops / watts:.3g}",
+        f"{npu.peak_tops / peak_watts(npu):.3g}",
     ]
 
 
