@@ -141,7 +141,7 @@ def _npu_time_row(board: Target, totals: dict[tuple[str, str, bool], dict[str, A
         drawn = parts["mac"] + parts["sram"] + parts["dram"]
         drawn += npu.energy.idle_mw * microseconds / 1e3
         ratio = found["cycles"] / found["bound_cycles"]
-        cells.append(f"{microseconds:,.1f} ({ratio:.2f} x), {drawn:,.3g} uJ")
+        cells.append(f"{microseconds:,.1f} ({ratio:.2f} x), {float(f'{drawn:.3g}'):,g} uJ")
     return cells
 
 
