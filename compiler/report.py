@@ -54,7 +54,8 @@ class ReportBuilder:
     def add_cpu(self, onnx_nodes: Sequence[str], kernel: str, facts: KernelFacts) -> int:
         """The row of a CPU kernel; returns its index."""
         reason = self._reason(onnx_nodes)
-        macs = [self.nodes[node].macs for node in onnx_nodes if node in self.nodes]
+        known = [node for node in onnx_nodes if node in self.nodes]
+        macs = [self.nodes[node].macs for node in known]
         total = sum(count for count in macs if count) or None
         seconds = kernel_seconds(facts, total or 0, self.target.cpu)
         self.cpu_seconds += seconds
@@ -62,7 +63,7 @@ class ReportBuilder:
         self.operators.append(
             ROW
             | {
-                "name": onnx_nodes[0] if onnx_nodes else kernel,
+                "name": next(iter([*known, *onnx_nodes]), kernel),
                 "onnx_nodes": list(onnx_nodes),
                 "op": self._op_type(onnx_nodes),
                 "device": "cpu",

@@ -17,7 +17,7 @@ from tilewright.passes.base import function_pass
 from tilewright.passes.canonicalise import permutation
 from tilewright.passes.constants import array_of, constant, op_name, shape_of
 from tilewright.passes.layouts import is_identity, join_orders, moves_no_element
-from tilewright.passes.names import onnx_nodes_of, with_names
+from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
 
 
@@ -38,18 +38,19 @@ def cancel_permutes(function: relax.Function) -> relax.Function:
 
 def joined_permute(call: relax.Call, rewriter: Rewriter) -> relax.Expr | None:
     """One permute, or none, for `call` and the permute before it; None when there is no such."""
-    source, order = call.args[0], permutation(call)
+    source, order, names = call.args[0], permutation(call), onnx_nodes_of(call)
     value = array_of(rewriter.definition(source))
     if value is not None:
         return constant(value.transpose(order))
     inner = rewriter.definition(source)
     if op_name(inner) == "relax.permute_dims":
+        names = joined_names(inner, call)
         source, order = inner.args[0], join_orders(permutation(inner), order)
     elif not is_identity(order):
         return None
     if is_identity(order):
         return source
-    return with_names(relax.op.permute_dims(source, order), onnx_nodes_of(call))
+    return with_names(relax.op.permute_dims(source, order), names)
 
 
 def _cheapest(expr: relax.Expr, rewriter: Rewriter) -> relax.Expr:

@@ -3,6 +3,8 @@
     conv2d(x, w), NCHW and OIHW
         -> permute(conv2d(permute(x, NHWC), permute(w, HWIO)), NCHW)
 
+The permutes are named `NODE/transposed`: they are steps beside the node, not the node's work.
+
 Each operator is converted on its own; `sink_permutes` then carries the permutes through the graph
 until they meet and cancel. Constant weights are rearranged here and now. TVM's own ConvertLayout
 does not know quantised operators and drops spans. Run it after recognise_quantized.
@@ -19,8 +21,10 @@ from tvm import relax
 from tilewright.passes.base import function_pass
 from tilewright.passes.constants import array_of, constant, op_name
 from tilewright.passes.layouts import OIHW_TO_HWIO, TO_NCHW, TO_NHWC
-from tilewright.passes.names import onnx_nodes_of, with_names
+from tilewright.passes.names import beside, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
+
+TRANSPOSED = "transposed"  # the step beside a node that changes the layout of its data
 
 
 @function_pass
@@ -33,7 +37,13 @@ def convert_layout(function: relax.Function) -> relax.Function:
         if converted is None:
             return None
         names = onnx_nodes_of(expr)
-        return with_names(relax.op.permute_dims(with_names(converted, names), TO_NCHW), names)
+        moved = beside(names, TRANSPOSED)
+        arguments = [
+            with_names(argument, moved) if op_name(argument) == "relax.permute_dims" else argument
+            for argument in converted.args
+        ]
+        converted = relax.Call(converted.op, arguments, converted.attrs)
+        return with_names(relax.op.permute_dims(with_names(converted, names), TO_NCHW), moved)
 
     return rewriter.run(rewrite)
 

@@ -49,6 +49,11 @@ def with_names(expr: relax.Expr, names: Iterable[str]) -> relax.Expr:
     return expr
 
 
+def beside(names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """The name of a step of ours that the user's node `names[0]` does not know of."""
+    return tuple(f"{name}/{what}" for name in names[:1])
+
+
 def joined_names(*expressions: relax.Expr) -> tuple[str, ...]:
     """The names of several expressions that become one, in the order given, each once."""
     return tuple(dict.fromkeys(name for expr in expressions for name in onnx_nodes_of(expr)))

@@ -24,7 +24,7 @@ from tilewright.passes import quantized_ops
 from tilewright.passes.base import function_pass
 from tilewright.passes.constants import array_of, constant, op_name, scalar_of, shape_of
 from tilewright.passes.fuse_npu_operators import refusal
-from tilewright.passes.names import onnx_nodes_of, with_names
+from tilewright.passes.names import beside, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
 from tilewright.targets.description import Npu
 from tilewright.targets.groups import round_up
@@ -45,13 +45,13 @@ def pad_channels(npu: Npu) -> tvm.transform.Pass:
             if build is None or refusal(npu, [value]) is None:
                 return None
             padded = rewriter.typed(
-                build(value, group, rewriter), _also(onnx_nodes_of(value), "padded")
+                build(value, group, rewriter), beside(onnx_nodes_of(value), "padded")
             )
             if refusal(npu, [padded]) is not None:
                 return None
             names = onnx_nodes_of(value)
             whole = rewriter.emit(with_names(padded, names), names)
-            return with_names(_first_channels(whole, channels), _also(names, "channels"))
+            return with_names(_first_channels(whole, channels), beside(names, "channels"))
 
         return rewriter.run(pad)
 
@@ -86,11 +86,6 @@ def _padded(expr: relax.Expr, group: int, rewriter: Rewriter) -> relax.Expr:
             return source
     widths = [0] * (2 * len(shape) - 1) + [wanted - shape[-1]]
     return relax.op.nn.pad(expr, widths, pad_value=0)
-
-
-def _also(names: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """The name of a step that the user's node does not know of."""
-    return tuple(f"{name}/{what}" for name in names[:1])
 
 
 def _starts_at_zero(slice_: relax.Call) -> bool:

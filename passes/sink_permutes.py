@@ -23,9 +23,9 @@ from tilewright.passes.base import function_pass
 from tilewright.passes.cancel_permutes import joined_permute
 from tilewright.passes.canonicalise import permutation
 from tilewright.passes.constants import array_of, constant, op_name, shape_of
-from tilewright.passes.convert_layout import with_attributes
+from tilewright.passes.convert_layout import TRANSPOSED, with_attributes
 from tilewright.passes.layouts import inverse_order, moves_no_element, order_without
-from tilewright.passes.names import onnx_nodes_of, with_names
+from tilewright.passes.names import beside, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
 
 # Operators that treat every element alike, whatever the axes are called.
@@ -67,7 +67,8 @@ def _sunk(expr: relax.Expr, rewriter: Rewriter) -> relax.Expr | None:
     permute = rewriter.definition(expr.args[0])
     if op_name(permute) != "relax.permute_dims":
         return None
-    return rule(expr, permute.args[0], permutation(permute))
+    sunk = rule(expr, permute.args[0], permutation(permute))
+    return sunk if sunk is None else _named_like(sunk, permute)
 
 
 def is_unary(name: str) -> bool:
@@ -95,10 +96,23 @@ def _sunk_operands(
     if added >= shared.count(order):
         return None
     names = onnx_nodes_of(call)
+    sunk = [
+        with_names(new, beside(names, TRANSPOSED)) if op_name(new) == "relax.permute_dims" else new
+        for new in sunk
+    ]
+    carried = rewriter.definition(operands[orders.index(order)])
     if op_name(call) == "relax.concat":
         axis = order[int(call.attrs.axis) % rank]
-        return _permuted(relax.op.concat(sunk, axis), order, names)
-    return _permuted(relax.Call(call.op, sunk, call.attrs, call.ty_args), order, names)
+        return _named_like(_permuted(relax.op.concat(sunk, axis), order, names), carried)
+    moved = relax.Call(call.op, sunk, call.attrs, call.ty_args)
+    return _named_like(_permuted(moved, order, names), carried)
+
+
+def _named_like(sunk: relax.Expr, permute: relax.Expr) -> relax.Expr:
+    """A carried permute keeps its own name, whatever it was carried past."""
+    if op_name(sunk) != "relax.permute_dims":
+        return sunk
+    return with_names(sunk, onnx_nodes_of(permute))
 
 
 def _order_of(operand: relax.Expr, rewriter: Rewriter) -> list[int] | None:
