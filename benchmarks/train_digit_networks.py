@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from digit_data import mnist_digits
 from torch import nn
 from torch.nn import functional
+
+from benchmarks.digit_data import mnist_digits
 
 EPOCHS = 14
 BATCH = 64

@@ -10,7 +10,7 @@ weights are computed in float64 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,8 @@ IR_VERSION = 8  # with opset 13 to 18; older ones repeat initialisers among the 
 def prepare_float_model(
     model: onnx.ModelProto,
     shapes: Mapping[str, Shape] | None = None,
-    keep_apart: Collection[str] = (),
 ) -> onnx.ModelProto:
-    """A copy of `model` ready to be quantised; batch norms named in `keep_apart` stay.
+    """A copy of `model` ready to be quantised.
 
     Raises ModelError for a model that is quantised already or has unknown shapes.
     """
@@ -50,7 +49,7 @@ def prepare_float_model(
     drop_unused(prepared.graph)
     prepared = fold_constants(prepared)
     graph = FloatGraph(prepared)
-    _fold_into_convolutions(graph, keep_apart)
+    _fold_into_convolutions(graph)
     _make_gemms(graph)
     drop_unused(prepared.graph)
     name_nodes(prepared.graph, only_nameless=True)
@@ -110,14 +109,14 @@ def output_axis(node: onnx.NodeProto) -> int:
     return 0 if node.op_type == "Conv" else 1
 
 
-def _fold_into_convolutions(graph: FloatGraph, keep_apart: Collection[str]) -> None:
+def _fold_into_convolutions(graph: FloatGraph) -> None:
     for node in list(graph.graph.node):
         if node.op_type not in CONVOLUTIONS or graph.array(node.input[1]) is None:
             continue
         if len(node.input) > 2 and node.input[2] and graph.array(node.input[2]) is None:
             continue
         follower = graph.only_reader(node.output[0])
-        while follower is not None and follower.name not in keep_apart:
+        while follower is not None:
             affine = _affine(graph, follower, node)
             if affine is None:
                 break
