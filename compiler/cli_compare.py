@@ -48,14 +48,14 @@ def add_commands(commands: Any) -> None:
 
 def compare_(options: argparse.Namespace) -> None:
     from tilewright.compiler.artifact import load_artifact
-    from tilewright.compiler.artifact.arguments import random_inputs
     from tilewright.compiler.compare import Wishes, compare, compiled_source
+    from tilewright.compiler.compare.inputs import draw_inputs
     from tilewright.compiler.frontend import load_model
 
     reference = load_model(options.model)
     with load_artifact(options.artifact) as artifact:
         source = compiled_source(artifact, Path(options.compiled or options.model))
-        inputs = random_inputs(artifact.manifest, options.random)
+        inputs = draw_inputs(source, artifact.manifest, options.random)
         inputs |= {} if options.image is None else pictured(artifact, Path(options.image))
         inputs |= {name: read_array(Path(file)) for name, file in options.input}
         if options.bisect:

@@ -93,6 +93,19 @@ def _quantised_stand(
     )
 
 
+def quantised_readers(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
+    """The range that each input is quantised to, for those a QuantizeLinear reads."""
+    names = {value.name for value in model.graph.input}
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    ranges = {}
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] in names:
+            stand = _quantised_stand(node, node, [node.input[0]], constants, names)
+            if stand is not None and stand.levels is not None:
+                ranges[node.input[0]] = stand.levels
+    return ranges
+
+
 def tensors_of(model: onnx.ModelProto) -> set[str]:
     """The inputs of a model and all that its nodes compute."""
     names = {value.name for value in model.graph.input}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 
+from tests.qdq_models import QdqModel
+from tilewright.compiler.compare.inputs import draw_inputs
 from tilewright.compiler.compare.measures import hint, measure, sqnr
 
 EXPECTED = np.random.default_rng(0).normal(0, 1, (1, 6, 5, 7)).astype(np.float32)
@@ -52,3 +55,17 @@ def test_hints_name_the_cause() -> None:
     }
     for expected, found in cases.items():
         assert found.startswith(expected), (expected, found)
+
+
+def test_inputs_are_drawn_from_the_calibrated_range() -> None:
+    quantised = QdqModel()
+    value = onnx.helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, (1, 64))
+    scale = quantised.constant(np.float32(0.5))
+    zero = quantised.constant(np.int8(-128))
+    quantised.outputs.append(quantised.node("QuantizeLinear", ["image", scale, zero]))
+    model = quantised.model()
+    model.graph.input.append(value)
+    port = {"name": "image", "shape": [1, 64], "dtype": "float32", "bytes": 256}
+    drawn = draw_inputs(model, {"inputs": [port]}, 3)["image"]
+    assert 0 <= drawn.min() < 30 and 100 < drawn.max() <= 127.5
+    assert np.array_equal(drawn, draw_inputs(model, {"inputs": [port]}, 3)["image"])
