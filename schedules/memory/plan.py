@@ -1,7 +1,8 @@
 """Give every buffer its offset in one arena, so that buffers alive together never overlap.
 
 The bound is the largest sum of aligned sizes alive at one step, after aliasing: no placement
-needs less. `pack.pack` does the search; here are lifetimes, aliases and the proof.
+needs less. `pack.pack` places, `search.fit` where a limit is told; here are lifetimes, aliases and
+the proof.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.schedules.memory.pack import Item, pack
+from tilewright.schedules.memory.search import fit
 from tilewright.targets.errors import MemoryLimitError
+
+_FITTING_STEPS = 3_000_000  # half a minute at most, for hundreds of buffers
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,18 @@ class Plan:
     bound_bytes: int
 
 
-def plan(buffers: Sequence[Buffer], alignment: int, effort: int = 200_000, enough: int = 0) -> Plan:
+def plan(
+    buffers: Sequence[Buffer],
+    alignment: int,
+    effort: int = 200_000,
+    enough: int = 0,
+    limit: int | None = None,
+) -> Plan:
     """Place `buffers` at multiples of `alignment`; `effort` bounds the search, in placements.
 
-    A total of `enough` bytes is as good as the least. The same buffers give the same plan: the
-    effort counts steps, not seconds.
+    A total of `enough` bytes is as good as the least. With a `limit` in bytes, a search that aims
+    at it takes the place of the hill climb; the plan may still exceed it, where nothing fits or
+    nothing was found. The same buffers give the same plan: effort counts steps, not seconds.
     Raises MemoryLimitError when an alias does not lie inside its parent.
     """
     by_name = {buffer.name: buffer for buffer in buffers}
@@ -61,12 +72,25 @@ def plan(buffers: Sequence[Buffer], alignment: int, effort: int = 200_000, enoug
         for root, (first, last) in lifetimes.items()
     ]
     bound = live_bytes_bound(items)
-    placed = dict(zip(lifetimes, pack(items, max(bound, enough), effort), strict=True))
+    if limit is None:
+        packed = pack(items, max(bound, enough), effort)
+    else:
+        packed = _fitted(items, bound, limit // alignment * alignment)
+    placed = dict(zip(lifetimes, packed, strict=True))
     offsets = {name: placed[root] + offset for name, (root, offset) in homes.items()}
     total = max(
         (placed[root] + item.size for root, item in zip(lifetimes, items, strict=True)), default=0
     )
     return Plan(offsets, total, bound)
+
+
+def _fitted(items: Sequence[Item], bound: int, limit: int) -> list[int]:
+    """Offsets by the rules, or by the search where those exceed a limit that could be met."""
+    packed = pack(items, max(bound, limit), 0)
+    total = max((at + item.size for at, item in zip(packed, items, strict=True)), default=0)
+    if total <= limit or bound > limit:
+        return packed
+    return fit(items, limit, _FITTING_STEPS) or packed
 
 
 def live_bytes_bound(items: Sequence[Item]) -> int:

@@ -1,4 +1,4 @@
-"""Compile the simulator for this machine once, and keep it in the user's cache."""
+"""Compile the simulator (or other C) for this machine once, and keep it in the user's cache."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.targets.errors import TilewrightError
@@ -26,19 +27,26 @@ _PLAIN_FLAGS = tuple(flag for flag in _FLAGS if flag != "-march=native")
 
 @functools.cache
 def simulator_library() -> ctypes.CDLL:
-    """The simulator, compiled if the cache has none of these sources, flags and machine.
+    """The simulator; raises what `compiled_library` does."""
+    return compiled_library("simulator", SOURCES, HEADERS)
+
+
+def compiled_library(
+    name: str, sources: Sequence[Path], headers: Sequence[Path] = ()
+) -> ctypes.CDLL:
+    """The library, compiled if the cache has none of these sources, flags and machine.
 
     Raises TilewrightError when there is no C compiler, it fails, or the cache cannot be written.
     """
-    path = _cache_folder() / f"simulator-{_fingerprint()}.so"
+    path = _cache_folder() / f"{name}-{_fingerprint(name, [*sources, *headers])}.so"
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            _compile(path)
+            _compile(name, sources, path)
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise TilewrightError(
-            f"simulator: {path.parent} holds compiled code and cannot be used "
+            f"{name}: {path.parent} holds compiled code and cannot be used "
             f"({error.strerror or error}); set XDG_CACHE_HOME to a writeable folder"
         ) from None
 
@@ -48,9 +56,9 @@ def _cache_folder() -> Path:
     return Path(base) / "tilewright"
 
 
-def _fingerprint() -> str:
-    digest = hashlib.sha256(" ".join([_compiler(), *_FLAGS, *_machine()]).encode())
-    for path in (*SOURCES, *HEADERS):
+def _fingerprint(name: str, files: Sequence[Path]) -> str:
+    digest = hashlib.sha256(" ".join([_compiler(name), *_FLAGS, *_machine()]).encode())
+    for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:24]
 
@@ -65,26 +73,26 @@ def _machine() -> tuple[str, str]:
     return platform.machine(), flags
 
 
-def _compiler() -> str:
+def _compiler(name: str) -> str:
     named = os.environ.get("CC")
     for command in [named] if named else ["cc", "gcc", "clang"]:
         found = shutil.which(command)
         if found:
             return found
     missing = f"CC={named} is not there" if named else "no C compiler (cc, gcc or clang) was found"
-    raise TilewrightError(f"simulator: {missing}; install one, for instance with apt install gcc")
+    raise TilewrightError(f"{name}: {missing}; install one, for instance with apt install gcc")
 
 
-def _compile(path: Path) -> None:
+def _compile(name: str, sources: Sequence[Path], path: Path) -> None:
     """Write beside and rename, so that a second process never sees half a library."""
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         built = Path(scratch) / path.name
         result = None
         for flags in (_FLAGS, _PLAIN_FLAGS):
-            command = [_compiler(), *flags, *map(str, SOURCES), "-o", str(built)]
+            command = [_compiler(name), *flags, *map(str, sources), "-o", str(built)]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode == 0:
                 built.replace(path)
                 return
         first_line = next(iter(result.stderr.splitlines()), "") if result else ""
-        raise TilewrightError(f"simulator: {_compiler()} failed: {first_line}")
+        raise TilewrightError(f"{name}: {_compiler(name)} failed: {first_line}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import random
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.schedules.memory.pack import Item, first_fit
 from tilewright.schedules.memory.plan import Buffer, Plan, plan
+from tilewright.schedules.memory.search import fit
 from tilewright.targets.errors import MemoryLimitError
 
 DATA = Path(__file__).parent / "data"
@@ -96,6 +99,54 @@ def test_a_hard_instance_stays_within_a_sixth_of_its_bound() -> None:
     made = plan(buffers, 1024, effort=100_000)
     assert_sound(buffers, made, 1024)
     assert made.total_bytes <= made.bound_bytes * 7 / 6
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["A", "C", "G", *(pytest.param(name, marks=pytest.mark.long) for name in ("E", "I", "K"))],
+)
+def test_a_hard_instance_fits_the_limit_it_is_known_to_fit(name: str) -> None:
+    buffers = _instance(name)
+    made = plan(buffers, 1024, limit=1 << 20)
+    assert_sound(buffers, made, 1024)
+    assert made.total_bytes <= 1 << 20
+
+
+@settings(max_examples=60, deadline=None)
+@given(buffers_strategy(), st.sampled_from([1, 16]))
+def test_a_limit_is_met_wherever_it_can_be(buffers: list[Buffer], alignment: int) -> None:
+    """What the hill climb reaches, the search reaches when told so; it then aims one lower."""
+    made = plan(buffers, alignment, effort=2000)
+    told = plan(buffers, alignment, limit=made.total_bytes)
+    assert_sound(buffers, told, alignment)
+    assert told.total_bytes <= made.total_bytes
+    lower = plan(buffers, alignment, limit=max(made.total_bytes - alignment, made.bound_bytes))
+    assert_sound(buffers, lower, alignment)
+
+
+def test_the_search_finds_what_exists_and_proves_what_does_not() -> None:
+    """First fit over all orders of a few items is every plan in which each is pushed down."""
+    chance = random.Random(1)
+    for _ in range(40):
+        items = []
+        for _ in range(6):
+            first = chance.randint(0, 4)
+            items.append(Item(chance.randint(1, 6), first, first + chance.randint(0, 3)))
+        neighbours = [
+            [j for j, b in enumerate(items) if j != i and a.first <= b.last and b.first <= a.last]
+            for i, a in enumerate(items)
+        ]
+        least = min(
+            max(
+                at + item.size
+                for at, item in zip(first_fit(items, neighbours, order), items, strict=True)
+            )
+            for order in permutations(range(len(items)))
+        )
+        found = fit(items, least, 10_000)
+        assert found is not None
+        assert max(at + item.size for at, item in zip(found, items, strict=True)) <= least
+        assert fit(items, least - 1, 10_000) is None
 
 
 def _instance(name: str) -> list[Buffer]:
