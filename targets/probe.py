@@ -18,6 +18,7 @@ from tilewright.targets.errors import ProfileError
 from tilewright.targets.groups import Npu, round_up
 
 _REPEATS = 8
+_MANY_REPEATS = 512  # of short instructions, so that they outweigh a clock's noise
 _LARGEST_SIDE = 1024  # of an array that a description allows
 _ARENA_BYTES = 1 << 21
 
@@ -60,10 +61,10 @@ class _Bench:
     npu: Npu
     timer: BoardTimer
 
-    def cycles(self, instruction: isa.Instruction) -> float:
+    def cycles(self, instruction: isa.Instruction, repeats: int = _REPEATS) -> float:
         """Of one among many of its kind."""
-        often = self.total([instruction] * 2 * _REPEATS)
-        return (often - self.total([instruction] * _REPEATS)) / _REPEATS
+        often = self.total([instruction] * 2 * repeats)
+        return (often - self.total([instruction] * repeats)) / repeats
 
     def total(self, instructions: list[isa.Instruction]) -> float:
         stream = isa.CommandStream(
@@ -103,7 +104,12 @@ def _array(bench: _Bench) -> list[tuple[str, float]]:
         ("array.subarrays", float(subarrays)),
     ]
     if bench.npu.array.weight_double_buffer:
-        loading = 1 + _conv(bench, pixels, rows_of_part) - _conv(bench, pixels)
+        # A pixel a part: what the rows' weights take to load is not lost among them.
+        few = [
+            bench.cycles(isa.Conv(**_multiply(bench.npu, subarrays, inputs, 1)), _MANY_REPEATS)
+            for inputs in (1, rows_of_part)
+        ]
+        loading = max(1.0, 1 + few[1] - few[0])
         found.append(("array.weight_rows_per_cycle", float(round(rows_of_part / loading))))
     return found
 
@@ -173,15 +179,15 @@ def _vector(bench: _Bench) -> list[tuple[str, float]]:
     """Lanes by what twice as many elements take, startup by what remains."""
     large = bench.npu.sram_bytes // 2
 
-    def cycles(elements: int) -> float:
-        return bench.cycles(
-            isa.Fill(
-                address=0, run_bytes=elements, count_1=1, count_2=1, stride_1=0, stride_2=0, value=0
-            )
+    def fill(elements: int) -> isa.Instruction:
+        return isa.Fill(
+            address=0, run_bytes=elements, count_1=1, count_2=1, stride_1=0, stride_2=0, value=0
         )
 
-    lanes = max(1, round(large / _positive(cycles(2 * large) - cycles(large), "fills")))
-    startup = max(0.0, cycles(large) - -(-large // lanes))
+    longer = _positive(bench.cycles(fill(2 * large)) - bench.cycles(fill(large)), "fills")
+    lanes = max(1, round(large / longer))
+    short = min(16, large // lanes)  # cycles of work, more than issuing takes
+    startup = max(0.0, bench.cycles(fill(short * lanes), _MANY_REPEATS) - short)
     return [("vector.lanes", float(lanes)), ("vector.startup_cycles", float(round(startup)))]
 
 
@@ -198,13 +204,15 @@ def _memory(bench: _Bench) -> list[tuple[str, float]]:
     rate = size / 2 / longer
     together = bench.total([load(size), store]) - bench.total([load(size)])
     channel = size / _positive(together, "loads beside stores")
-    latency = max(0.0, bench.cycles(load(size)) - size / rate)
-    run, runs = npu.layout.dram_channels_multiple, 256
-    scattered = bench.cycles(load(run * runs, run, 4096)) - latency
+    run, runs = npu.layout.dram_channels_multiple, 128
+    scattered = bench.cycles(load(2 * run * runs, run, 4096))
+    scattered -= bench.cycles(load(run * runs, run, 4096))
+    burst = scattered * rate / runs
+    latency = max(0.0, bench.cycles(load(run), _MANY_REPEATS) - burst / rate)
     found = [
         ("memory.dram_gb_per_s", round(channel * npu.clock_mhz / 1000, 4)),
         ("memory.dma_latency_cycles", float(round(latency))),
-        ("memory.burst_bytes", float(round(scattered * rate / runs))),
+        ("memory.burst_bytes", float(round(burst))),
     ]
     if rate < 0.98 * channel:
         found.append(("memory.dma_bytes_per_cycle", float(round(rate))))

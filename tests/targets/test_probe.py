@@ -54,9 +54,10 @@ def hidden_board(npu: Npu, seed: int) -> Npu:
     )
 
 
-def launching(timer: BoardTimer, microseconds: float) -> BoardTimer:
-    """A board that takes its time to launch a stream."""
-    return lambda *stream: timer(*stream) + microseconds
+def real(timer: BoardTimer, seed: int) -> BoardTimer:
+    """A board that takes 35 us to launch a stream, and whose times vary by 0.3 %."""
+    draw = random.Random(seed)
+    return lambda *stream: timer(*stream) * draw.uniform(0.997, 1.003) + 35.0
 
 
 @pytest.mark.parametrize("name", NPU_BOARDS)
@@ -67,11 +68,11 @@ def test_a_board_as_described_is_found_as_described(name: str) -> None:
         assert abs(one.difference) < 0.02, one
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_hidden_board_is_recovered_within_ten_percent(seed: int) -> None:
     described = npu_of("edge-64")
     hidden = hidden_board(described, seed)
-    fitted = probe(described, launching(simulated_timer(hidden), 35.0))
+    fitted = probe(described, real(simulated_timer(hidden), seed))
     assert {one.key for one in fitted} >= {
         "array.rows", "array.columns", "array.subarrays", "array.weight_rows_per_cycle",
         "depthwise.macs_per_cycle", "vector.lanes", "vector.startup_cycles",
