@@ -30,6 +30,7 @@ from tilewright.schedules.cpu.handmade import in_one_task, is_handmade
 from tilewright.schedules.cpu.inline import inline_blocks
 from tilewright.schedules.cpu.nests import REDUCED, Nest, Opaque, parse, read, written
 from tilewright.schedules.cpu.row_program import RowProgram
+from tilewright.schedules.cpu.statements import tasks
 from tilewright.schedules.cpu.tile import ProductShape, Tile, choose_tile, choose_window
 from tilewright.schedules.cpu.tile_columns import ColumnTile
 from tilewright.schedules.cpu.vector_math import with_vector_math
@@ -68,6 +69,9 @@ def _next_kernel(
     nests: list[AnyNest], position: int, parameters: list[tirx.Var], cpu: CpuFacts
 ) -> tuple[int, Kernel]:
     """How many nests the next kernel takes, and the kernel."""
+    first = nests[position]
+    if isinstance(first, Nest) and 0 in first.shape:
+        return 1, _kernel_of_nothing(first)
     length, leading = row_run(nests, position, parameters)
     if length:
         run = [one for one in nests[position : position + length] if isinstance(one, Nest)]
@@ -79,6 +83,15 @@ def _next_kernel(
     epilogue = epilogue_of(nests, position, parameters)
     group = [nest, epilogue] if epilogue else [nest]
     return len(group), _kernel(group, _columns(nest, epilogue, cpu))
+
+
+def _kernel_of_nothing(nest: Nest) -> Kernel:
+    """A tensor without elements takes no work, only its place among the arguments."""
+    idle = tasks(1, "int32", lambda _task: tirx.Evaluate(tirx.const(0, "int32")))
+    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", idle))
+    function = tirx.PrimFunc([nest.output], root)
+    function = function.with_attr("s_tir", True).with_attr("tirx.noalias", True)
+    return Kernel(function, (), (nest.output,))
 
 
 def _columns(nest: Nest, epilogue: Nest | None, cpu: CpuFacts) -> tirx.Stmt:
