@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,13 +17,14 @@ from tqdm import tqdm
 
 from tilewright.compiler.preprocessing import Preprocessing, store_preprocessing
 from tilewright.compiler.quantize.bias_correction import bias_shifts
+from tilewright.compiler.quantize.choose import GAIN_DB, Choice, ranges_by
 from tilewright.compiler.quantize.data import Data, Sample, inputs_of, read_samples
 from tilewright.compiler.quantize.equalise import equalise
 from tilewright.compiler.quantize.evaluate import Evaluation, accuracy, agreement
 from tilewright.compiler.quantize.float_model import FloatGraph, prepare_float_model
 from tilewright.compiler.quantize.observe import Observation, Observations, Runner, observe
 from tilewright.compiler.quantize.plan import Plan
-from tilewright.compiler.quantize.ranges import METHODS, PERCENTILE, Range, choose_range
+from tilewright.compiler.quantize.ranges import METHODS, PERCENTILE, Range
 from tilewright.compiler.quantize.sensitivity import Harm, fewest_in_float, rank_layers
 from tilewright.compiler.quantize.units import find_units
 from tilewright.compiler.quantize.warnings import Departure, departures, warnings_about
@@ -31,10 +33,7 @@ from tilewright.targets.errors import ModelError
 
 JUDGED_SAMPLES = 24  # on which alternatives are compared, spread over the first ones
 DROP_SAMPLES = 256  # on which --max-drop is measured
-REFINED_TENSORS = 8  # whose method is chosen one by one
-GAIN_DB = 0.05  # less is noise
-CLIPPING_GAIN_DB = 1.0  # what a range that clips must gain: other data than this may need it all
-CLIPPING_ONE_DB = 0.5  # the same for one tensor of many
+HELD_BYTES = 256 << 20  # of samples that are run more than once
 SETTLED_SHARE = 0.005  # `samples="auto"`: ranges grew less than this over SETTLED_SAMPLES
 SETTLED_SAMPLES = 64
 EQUALISATION = "tilewright.equalisation"
@@ -104,7 +103,7 @@ class _Quantization:
 
     def run(self, data: Data) -> Quantized:
         samples = read_samples(data, self.inputs)
-        first = list(itertools.islice(samples, DROP_SAMPLES))
+        first = list(itertools.islice(samples, self._first_count()))
         if not first:
             raise ModelError("the calibration data holds no samples")
         judged = first[:: max(1, len(first) // JUDGED_SAMPLES)][:JUDGED_SAMPLES]
@@ -113,7 +112,6 @@ class _Quantization:
         observations, count = self._calibrate(itertools.chain(first, samples))
         _require_finite(observations)
         plan = self._choose(observations, evaluation)
-        plan = self._correct_bias(plan, observations, evaluation)
         harms: list[Harm] = []
         if self.options.sensitivity or self.options.max_drop is not None:
             harms = rank_layers(plan, evaluation, progress=self.options.progress)
@@ -131,6 +129,14 @@ class _Quantization:
             tuple(self._departures(plan)),
             drop,
         )
+
+    def _first_count(self) -> int:
+        """How many samples are held in memory, to be run again: fewer where they are large."""
+        sizes = (
+            math.prod(shape) * self.inputs.dtypes[name].itemsize
+            for name, shape in self.inputs.shapes.items()
+        )
+        return max(JUDGED_SAMPLES, min(DROP_SAMPLES, HELD_BYTES // max(1, sum(sizes))))
 
     def _named_units(self, names: Sequence[str]) -> frozenset[str]:
         units = {name: self.units.named(name) for name in names}
@@ -167,8 +173,10 @@ class _Quantization:
     def _rough_decibels(
         self, model: onnx.ModelProto, observations: Observations, evaluation: Evaluation
     ) -> float:
-        ranges = self._ranges(observations, "minmax")
-        return evaluation.decibels(self._plan(model, ranges))
+        plan = self._plan(model, ranges_by("minmax", observations, self.options.percentile))
+        if self.options.correct_bias is not False:
+            plan = replace(plan, bias_shift=bias_shifts(plan, observations))
+        return evaluation.decibels(plan)
 
     def _plan(self, model: onnx.ModelProto, ranges: dict[str, Range]) -> Plan:
         return Plan(
@@ -178,12 +186,6 @@ class _Quantization:
             per_channel=self.options.per_channel,
             in_float=self.in_float,
         )
-
-    def _ranges(self, observations: Observations, method: str) -> dict[str, Range]:
-        return {
-            name: choose_range(observation.histogram, method, self.options.percentile)
-            for name, observation in observations.items()
-        }
 
     def _calibrate(self, samples: Iterable[Sample]) -> tuple[Observations, int]:
         limit = self.options.samples if isinstance(self.options.samples, int) else None
@@ -205,63 +207,14 @@ class _Quantization:
         return iter(tqdm(samples, desc="calibrate", unit="sample", disable=hidden, leave=False))
 
     def _choose(self, observations: Observations, evaluation: Evaluation) -> Plan:
-        """The plan of the asked method; of "auto" the best one, refined tensor by tensor."""
-        if self.options.method != "auto":
-            return self._plan(self.model, self._ranges(observations, self.options.method))
-        ranges = {method: self._ranges(observations, method) for method in METHODS}
-        plans = {method: self._plan(self.model, ranges[method]) for method in METHODS}
-        scores = {method: evaluation.decibels(plan) for method, plan in plans.items()}
-        best = max(METHODS, key=lambda method: scores[method])
-        if scores[best] < scores["minmax"] + CLIPPING_GAIN_DB:
-            best = "minmax"
-        self.choices.append(
-            f"method {best}: " + ", ".join(f"{m} {scores[m]:.2f} dB" for m in METHODS)
-        )
-        plan, score = plans[best], scores[best]
-        clipped = replace(plan, least_error_weights=True)
-        clipped_score = evaluation.decibels(clipped)
-        if clipped_score > score + GAIN_DB:
-            self.choices.append(f"weights clipped: {clipped_score:.2f} dB, {score:.2f} without")
-            plan, score = clipped, clipped_score
-        return self._refine(plan, score, ranges, evaluation)
-
-    def _refine(
-        self,
-        plan: Plan,
-        score: float,
-        ranges: Mapping[str, Mapping[str, Range]],
-        evaluation: Evaluation,
-    ) -> Plan:
-        """Another method for the tensors that methods disagree on most, where it helps."""
-        leaders = [name for name in self.units.tensors() if name in plan.ranges]
-        widest = {name: max(ranges[m][name].width for m in METHODS) for name in leaders}
-        narrowest = {name: min(ranges[m][name].width for m in METHODS) for name in leaders}
-        leaders.sort(key=lambda name: narrowest[name] / widest[name] if widest[name] else 1.0)
-        for name in leaders[:REFINED_TENSORS]:
-            for method in METHODS:
-                other = ranges[method][name]
-                if other == plan.ranges[name]:
-                    continue
-                tried = plan.with_range(name, other)
-                found = evaluation.decibels(tried)
-                clips = other.width < plan.ranges[name].width
-                if found > score + (CLIPPING_ONE_DB if clips else GAIN_DB):
-                    self.choices.append(f"{name}: {method}, {found:.2f} dB, {score:.2f} without")
-                    plan, score = tried, found
+        """The best plan of the asked method, of all methods by "auto"."""
+        asked = self.options
+        method = "minmax" if asked.method == "auto" else asked.method
+        ranges = ranges_by(method, observations, asked.percentile)
+        choice = Choice(observations, evaluation, asked.percentile, asked.correct_bias)
+        plan = choice.best(self._plan(self.model, ranges), asked.method)
+        self.choices += choice.said
         return plan
-
-    def _correct_bias(self, plan: Plan, observations: Observations, evaluation: Evaluation) -> Plan:
-        if self.options.correct_bias is False:
-            return plan
-        corrected = replace(plan, bias_shift=bias_shifts(plan, observations))
-        if self.options.correct_bias:
-            return corrected
-        before, after = evaluation.decibels(plan), evaluation.decibels(corrected)
-        helps = after > before + GAIN_DB
-        self.choices.append(
-            f"bias correction{'' if helps else ' left out'}: {after:.2f} dB, {before:.2f} without"
-        )
-        return corrected if helps else plan
 
     def _limit_drop(
         self, plan: Plan, harms: list[Harm], samples: Sequence[Sample]
