@@ -54,10 +54,7 @@ class _Chooser:
             for name in region.buffer_bytes
             if name in self.spilled or name in region.inputs or name in region.outputs
         }
-        self.readers: dict[str, int] = {}
-        for operator in self.operators:
-            for name in {tensor.buffer for tensor in operator.inputs}:
-                self.readers[name] = self.readers.get(name, 0) + 1
+        self.readers = count_readers(region)
 
     def choose(self) -> list[Chain]:
         best: list[float] = [0.0]
@@ -87,13 +84,9 @@ class _Chooser:
     def _chain_option(self, start: int, end: int) -> _Option | None:
         """Operators start..end in the highest stripes that fit; None where they cannot be."""
         operators = self.operators[start:end]
-        if not all(can_stripe(operator) for operator in operators):
+        if not can_chain(self.region, start, end, self.readers):
             return None
-        kept = (*self.region.inputs, *self.region.outputs)
-        internal = internal_buffers(operators, self.readers, kept)
         inner = {operator.output.buffer for operator in operators[:-1]}
-        if inner - internal or not _whole_views(operators, inner):
-            return None
         if not (inner & self.spilled if self.spilled else _mixes_engines(operators)):
             return None
         rows = operators[-1].output.height
@@ -167,6 +160,26 @@ class _Chooser:
         )
         overhead = stripes * len(operators) * (start + vector.startup_cycles) / 2
         return total.bound_cycles(self.npu) + overhead
+
+
+def count_readers(region: Region) -> dict[str, int]:
+    """How many operators read each buffer."""
+    readers: dict[str, int] = {}
+    for operator in region.operators:
+        for name in {tensor.buffer for tensor in operator.inputs}:
+            readers[name] = readers.get(name, 0) + 1
+    return readers
+
+
+def can_chain(region: Region, start: int, end: int, readers: dict[str, int]) -> bool:
+    """Whether operators start..end can run in stripes, all intermediates their own."""
+    operators = region.operators[start:end]
+    if not all(can_stripe(operator) for operator in operators):
+        return False
+    kept = (*region.inputs, *region.outputs)
+    inner = {operator.output.buffer for operator in operators[:-1]}
+    internal = internal_buffers(operators, readers, kept)
+    return not inner - internal and _whole_views(operators, inner)
 
 
 def _mixes_engines(operators: Sequence[Operator]) -> bool:

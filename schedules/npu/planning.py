@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.schedules.npu.constants import Blocks, Constants, pack_constants
@@ -16,7 +16,7 @@ from tilewright.schedules.npu.region_plan import (
 from tilewright.schedules.npu.residency import BufferUse, ResidencySearch, Staying, find_uses
 from tilewright.schedules.npu.sram import SramPlan, pack_sram
 from tilewright.schedules.npu.stripes import stripe_chain
-from tilewright.schedules.npu.tiling import Tiling
+from tilewright.schedules.npu.tiling import Tile, Tiling
 from tilewright.schedules.npu.work import Work, describe
 from tilewright.targets.backend import SpilledBuffer
 from tilewright.targets.description import Npu
@@ -41,22 +41,29 @@ class Chain:
 
 
 def plan_steps(
-    region: Region, npu: Npu, chains: Sequence[Chain] = (), latencies: int = 4
+    region: Region,
+    npu: Npu,
+    chains: Sequence[Chain] = (),
+    latencies: int = 4,
+    spilled: Collection[str] = (),
+    tiles: Mapping[int, Tile] | None = None,
 ) -> RegionPlan:
     """The plan of a region whose `chains` run in stripes, and all else operator by operator.
 
     Transfers of constants should last `latencies` times the DMA's latency: long ones waste less
-    of the channel, short ones let work begin earlier.
+    of the channel, short ones let work begin earlier. Buffers in `spilled` do not stay in the SRAM;
+    operators in `tiles`, by their place in the region, take those tiles unless they run in stripes.
+    Raises TilewrightError where that does not fit.
     """
     rate = min(npu.dram_bytes_per_cycle, npu.memory.dma_bytes_per_cycle)
     transfer_bytes = int(latencies * npu.memory.dma_latency_cycles * rate)
     steps, owners = _expand(region, chains)
     works = [describe(operator, npu) for operator in steps.operators]
     uses = find_uses(steps, works, npu)
-    search = ResidencySearch(works, npu, uses)
+    search = ResidencySearch(works, npu, uses, frozenset(spilled))
     for share in _SHARES:
         staying = search.choose(share)
-        tilings, cycles = _choose_tilings(search, staying, share, owners)
+        tilings, cycles = _choose_tilings(search, staying, share, owners, tiles or {})
         constants, blocks, extents = _pack_all_constants(works, tilings, owners, npu)
         kept = [use for use in uses.values() if use.name in staying.names]
         packed = pack_sram(npu, kept, works, tilings, extents, transfer_bytes)
@@ -123,14 +130,21 @@ def _expand(region: Region, chains: Sequence[Chain]) -> tuple[Region, list[int]]
 
 
 def _choose_tilings(
-    search: ResidencySearch, staying: Staying, share: float, owners: Sequence[int]
+    search: ResidencySearch,
+    staying: Staying,
+    share: float,
+    owners: Sequence[int],
+    tiles: Mapping[int, Tile],
 ) -> tuple[list[Tiling], list[float]]:
     """The best tiling of every step; parts of one operator cut channels alike, to share weights."""
     parts: dict[int, list[int]] = defaultdict(list)
     for step, owner in enumerate(owners):
         if search.works[step].multiply is not None:
             parts[owner].append(step)
-    found = [search.tiling(step, staying, share) for step in range(len(owners))]
+    whole = {owner: tile for owner, tile in tiles.items() if owners.count(owner) == 1}
+    found = [
+        search.tiling(step, staying, share, whole.get(owner)) for step, owner in enumerate(owners)
+    ]
     for steps in parts.values():
         tallest = max(steps, key=lambda step: (search.works[step].output.height, -step))
         for step in steps:

@@ -19,6 +19,7 @@ from tilewright.schedules.npu.grid import Residency
 from tilewright.schedules.npu.layout import Layout, find_layout
 from tilewright.schedules.npu.tiling import (
     Candidates,
+    Tile,
     Tiling,
     choose_tiling,
     find_candidates,
@@ -26,6 +27,7 @@ from tilewright.schedules.npu.tiling import (
 )
 from tilewright.schedules.npu.work import Work
 from tilewright.targets.description import Npu
+from tilewright.targets.errors import TilewrightError
 from tilewright.targets.operators import Region, Tensor
 
 
@@ -111,11 +113,13 @@ class ResidencySearch:
     works: Sequence[Work]
     npu: Npu
     uses: dict[str, BufferUse]
+    spilled: frozenset[str] = frozenset()  # by demand
     _known: dict[Hashable, Candidates] = field(default_factory=dict)
 
     def choose(self, share: float) -> Staying:
         """The buffers to keep, when `share` of the SRAM may be taken at once."""
-        staying = Staying.all_of(self.uses.values(), len(self.works))
+        able = [use for use in self.uses.values() if use.name not in self.spilled]
+        staying = Staying.all_of(able, len(self.works))
         while (crowded := self._first_crowded(staying, share)) is not None:
             uses = (self.uses[name] for name in staying.names)
             here = [use for use in uses if use.first <= crowded <= use.last]
@@ -124,14 +128,19 @@ class ResidencySearch:
             staying = staying.without(min(here, key=_worth))
         return self._improve(staying, share)
 
-    def tiling(self, index: int, staying: Staying, share: float) -> tuple[Tiling, float]:
-        """The best tiling of an operator; raises TilewrightError when none fits."""
+    def tiling(
+        self, index: int, staying: Staying, share: float, tile: Tile | None = None
+    ) -> tuple[Tiling, float]:
+        """The best tiling of an operator, or of that tile; TilewrightError when none fits."""
         residency = self.residency(index, staying)
         budget = self.budget(index, staying, share)
         for thorough in (False, True):
-            found = self._candidates(index, residency, thorough).best(budget)
+            found = self._candidates(index, residency, thorough).best(budget, tile=tile)
             if found:
                 return found
+        if tile is not None:
+            name = self.works[index].operator.name
+            raise TilewrightError(f"{name}: {tile} does not fit {budget} bytes; drop the tile")
         return choose_tiling(self.works[index], self.npu, residency, budget)
 
     def tiling_like(

@@ -23,7 +23,8 @@ from tilewright.targets.errors import TilewrightError
 from tilewright.targets.operators import Region
 
 _ROOMS = (0.9, 0.75)  # of the SRAM for a chain's stripes, by formula
-_LATENCIES = (1, 16)  # tried beside what plan_steps takes by itself
+_USUAL_LATENCIES = 4  # plan_steps' own
+_LATENCIES = (1, 16)  # tried beside those
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ def plan_region(region: Region, npu: Npu, depth_first: bool = False) -> RegionPl
     that is expected to be faster; the arena must then be planned with the plan's own `lives`.
     Raises TilewrightError for an operator whose smallest tiles do not fit.
     """
+    return plan_first(region, npu, depth_first)[0]
+
+
+def plan_first(
+    region: Region, npu: Npu, depth_first: bool
+) -> tuple[RegionPlan, tuple[Chain, ...], int]:
+    """The plan of `plan_region`, with the chains and latencies (see plan_steps) that gave it."""
     shapes: list[list[Chain]] = [[]]
     whole = plan_steps(region, npu)
     if depth_first:
@@ -62,8 +70,11 @@ def plan_region(region: Region, npu: Npu, depth_first: bool = False) -> RegionPl
         with suppress(TilewrightError):  # stripes that do not pack are no plan
             plans[index] = plans.get(index) or plan_steps(region, npu, shape)
     best = min(plans, key=lambda index: (expected_cycles(plans[index]), index))
-    longer = [plan_steps(region, npu, shapes[best], latencies) for latencies in _LATENCIES]
-    return min([plans[best], *longer], key=expected_cycles)
+    longer = {_USUAL_LATENCIES: plans[best]}
+    for latencies in _LATENCIES:
+        longer[latencies] = plan_steps(region, npu, shapes[best], latencies)
+    chosen = min(longer, key=lambda latencies: expected_cycles(longer[latencies]))
+    return longer[chosen], tuple(shapes[best]), chosen
 
 
 def expected_cycles(region_plan: RegionPlan) -> float:

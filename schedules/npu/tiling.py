@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,16 @@ from tilewright.targets.description import Npu
 from tilewright.targets.errors import TilewrightError
 
 _NEAR = 1.01
+
+
+class Tile(NamedTuple):
+    """What a demand for a tiling says; the slots follow."""
+
+    rows: int
+    columns: int
+    channels: int
+    reduction: int
+    channels_first: bool
 
 
 @dataclass(frozen=True)
@@ -69,14 +80,18 @@ class Candidates:
         legal = np.isfinite(self.cycles)
         return int(self.sram_bytes[legal].min()) if legal.any() else None
 
-    def best(self, budget: int, like: Tiling | None = None) -> tuple[Tiling, float] | None:
+    def best(
+        self, budget: int, like: Tiling | None = None, tile: Tile | None = None
+    ) -> tuple[Tiling, float] | None:
         """The cheapest tiling within `budget` bytes of SRAM and its cycles, if any fits.
 
-        `like`: only tilings that cut channels and reduction as this one does.
+        `like`: only tilings that cut channels and reduction as this one does; `tile`: that one.
         """
         fits = self.sram_bytes <= budget
         if like is not None:
             fits &= (self.grid.channels == like.channels) & (self.grid.reduction == like.reduction)
+        for name in Tile._fields if tile is not None else ():
+            fits &= getattr(self.grid, name) == getattr(tile, name)
         cycles = np.where(fits, self.cycles, np.inf)
         if not np.isfinite(cycles).any():
             return None
@@ -84,6 +99,17 @@ class Candidates:
         sram = np.where(near, self.sram_bytes, np.iinfo(np.int64).max)
         index = int(np.lexsort((cycles, sram))[0])
         return self._tiling(index), float(cycles[index])
+
+    def hopeful(self, budget: int, count: int) -> list[Tile]:
+        """The `count` cheapest tiles within `budget`, cheapest first."""
+        cycles = np.where(self.sram_bytes <= budget, self.cycles, np.inf)
+        found: dict[Tile, None] = {}
+        for index in np.argsort(cycles, kind="stable"):
+            if len(found) == count or not np.isfinite(cycles[index]):
+                break
+            row = (getattr(self.grid, name)[index].item() for name in Tile._fields)
+            found[Tile(*row)] = None
+        return list(found)
 
     def _tiling(self, index: int) -> Tiling:
         grid, slots = self.grid, self.slots
