@@ -71,7 +71,7 @@ def to_plain_function(
             statements.append(statement)
     if _parallel_loop(statements) is None:
         task = tirx.Var("task", "int32")
-        once = tirx.For(task, begin, end - begin, tirx.ForKind.SERIAL, _sequence(statements))
+        once = _serial(task, begin, end, _sequence(statements))
         statements = [once]
     else:
         statements = [_over_tasks(one, begin, end) for one in statements]
@@ -138,4 +138,14 @@ def _over_tasks(statement: tirx.Stmt, begin: tirx.Var, end: tirx.Var) -> tirx.St
         (tvm.ir.Var, lambda one: value if one.same_as(statement.loop_var) else one),
         order="post",
     )
-    return tirx.For(variable, begin, end - begin, tirx.ForKind.SERIAL, body)
+    return _serial(variable, begin, end, body)
+
+
+def _serial(task: tirx.Var, begin: tirx.Var, end: tirx.Var, body: tirx.Stmt) -> tirx.For:
+    """The loop, in a form that shows that no task is negative.
+
+    Divisions by constants then need no correction of signs. LLVM 22 makes vectors of bits of those
+    corrections where it has AVX-512, and leaves some of the bits undefined.
+    """
+    first = tirx.max(begin, tirx.IntImm("int32", 0))
+    return tirx.For(task, first, end - first, tirx.ForKind.SERIAL, body)
