@@ -30,6 +30,7 @@ def compile_model(
     *,
     fallback: bool = True,
     placements: Mapping[str, Literal["cpu", "npu"]] | None = None,
+    db: str | os.PathLike[str] | None = None,
     dump: str | os.PathLike[str] | None = None,
     time_passes: bool = False,
     verify: bool = False,
@@ -40,10 +41,11 @@ def compile_model(
     """Compile an ONNX model for a board, named or described in a .toml file.
 
     `shapes` fixes inputs by name; without `fallback` any operator on the CPU is an error;
-    `placements` puts ONNX nodes on a device by hand; `dump` is a directory for the IR after every
-    pass; `verify` compares seeded runs with onnxruntime. With `calibration` (docs/quantization.md)
-    the model is made int8 first, as `quantize` asks. The artifact lives in a temporary
-    directory until it is saved. Raises TilewrightError for whatever the caller can mend.
+    `placements` puts ONNX nodes on a device by hand; `db` is a tuning database whose records are
+    used; `dump` is a directory for the IR after every pass; `verify` compares seeded runs with
+    onnxruntime. With `calibration` (docs/quantization.md) the model is made int8 first, as
+    `quantize` asks. The artifact lives in a temporary directory until it is saved. Raises
+    TilewrightError for whatever the caller can mend.
     """
     from tilewright.compiler.artifact import make_artifact
     from tilewright.compiler.compile import Options, compile_program
@@ -52,6 +54,7 @@ def compile_model(
         shapes=shapes or {},
         fallback=fallback,
         placements=placements or {},
+        db=Path(db) if db is not None else None,
         dump=Path(dump) if dump is not None else None,
         time_passes=time_passes,
         progress=progress,

@@ -23,6 +23,7 @@ from tilewright.compiler import (
     cli_quantize,
     cli_run,
     cli_target,
+    cli_tune,
 )
 from tilewright.targets.errors import TilewrightError, VerificationError
 
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         cli_memory,
         cli_quantize,
         cli_target,
+        cli_tune,
         cli_disassemble,
     ):
         group.add_commands(commands)

@@ -13,7 +13,7 @@ from tilewright.compiler.report_text import summary
 if TYPE_CHECKING:
     from tilewright.compiler.artifact import Artifact
 
-_NEED_COMPILING = ("dump", "time_passes", "verify", "calibration")
+_NEED_COMPILING = ("db", "dump", "time_passes", "verify", "calibration")
 _NOT_OF_THE_ARTIFACT = (
     "command", "output", "tar", "model", "target", "lock", "write_lock", "no_cache",
     *_NEED_COMPILING,
@@ -48,6 +48,7 @@ def add_commands(commands: Any) -> None:
         metavar="NODE=cpu|npu",
         help="place an ONNX node by hand; once for each node",
     )
+    parser.add_argument("--db", metavar="FILE", help="use the schedules that tilewright tune found")
     parser.add_argument("--dump", metavar="DIR", help="write the IR after every pass there")
     parser.add_argument("--time-passes", action="store_true", help="print how long every pass took")
     parser.add_argument(
@@ -133,6 +134,7 @@ def _compiled(options: argparse.Namespace) -> Artifact:
         dict(options.shape),
         fallback=not options.no_fallback,
         placements=dict(options.place),
+        db=options.db,
         dump=options.dump,
         time_passes=options.time_passes,
         verify=options.verify,

@@ -41,6 +41,7 @@ class Options:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     fallback: bool = True
     placements: Mapping[str, Device] = field(default_factory=dict)
+    db: Path | None = None  # a tuning database
     dump: Path | None = None
     time_passes: bool = False
     progress: bool = False
@@ -66,6 +67,14 @@ def compile_program(
             print(instruments[0].render())
     how = stored_preprocessing(loaded)
     return replace(program, preprocessing=how, source=options.source)
+
+
+def scheduled_regions(
+    model: str | Path, target: Target, options: Options
+) -> dict[str, ScheduledRegion]:
+    """The model's NPU regions with their untuned schedules, by name."""
+    with tvm.transform.PassContext(opt_level=3), _stages(options) as stage:
+        return _plan(load_model(model), target, options, stage).scheduled
 
 
 @dataclass(frozen=True)
@@ -124,7 +133,7 @@ def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm
     _begin(stage, "CPU kernels")
     module = lower_to_kernels(module, target.cpu)
     _begin(stage, "NPU schedules")
-    scheduled = schedule_regions(module, target.npu, weights) if target.npu else {}
+    scheduled = schedule_regions(module, target.npu, weights, options.db) if target.npu else {}
     footprints = {symbol: region.footprint for symbol, region in scheduled.items()}
     module = plan_memory(footprints, arena_alignment(target))(module)
     return _Planned(prepared, module, scheduled, weights, reasons)

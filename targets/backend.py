@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tilewright.targets.errors import TargetError
 from tilewright.targets.groups import Npu
 from tilewright.targets.operators import Operator, Region
 from tilewright.targets.support import Refusal
@@ -130,6 +131,10 @@ class Backend(ABC):
     @abstractmethod
     def plan(self, npu: Npu, region: Region) -> Plan:
         """Decide all but the DRAM addresses; TilewrightError where an operator cannot fit."""
+
+    def replan(self, npu: Npu, region: Region, choices: str) -> Plan:
+        """The plan that the choices of a tuning record give; only for backends that tune."""
+        raise TargetError(f"{region.name}: this backend has no tuned schedules; leave out --db")
 
     @abstractmethod
     def emit(self, plan: Plan, buffer_offsets: Mapping[str, int], constants_offset: int) -> Emitted:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tvm
 from tvm import relax
 
+from tilewright.compiler.npu.records import best_choices
 from tilewright.compiler.npu.region import MadeCopy, RegionLowering
 from tilewright.compiler.weights import Weights
 from tilewright.passes.partition import CODEGEN
@@ -61,16 +63,20 @@ class EmittedRegion:
 
 
 def schedule_regions(
-    module: tvm.IRModule, npu: Npu, weights: Weights
+    module: tvm.IRModule, npu: Npu, weights: Weights, db: Path | None = None
 ) -> dict[str, ScheduledRegion]:
-    """Every region of `module` by its function's name, its constants appended to `weights`."""
+    """Every region of `module` by its function's name, its constants appended to `weights`.
+
+    Where the tuning database `db` has records of a region for this NPU, the best is used.
+    """
     scheduled, backend = {}, backend_of(npu)
     for symbol, function in module.functions.items():
         if not isinstance(function, relax.Function) or not is_region(function):
             continue
         lowering = RegionLowering(function, symbol.name_hint)
         region = lowering.lower()
-        plan = backend.plan(npu, region)
+        choices = best_choices(db, region, npu) if db is not None else None
+        plan = backend.replan(npu, region, choices) if choices else backend.plan(npu, region)
         offset = weights.add(plan.constants)
         scheduled[symbol.name_hint] = ScheduledRegion(
             backend, region, plan, tuple(lowering.copies), offset

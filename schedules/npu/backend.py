@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.schedules.npu.attribution import attribute
 from tilewright.schedules.npu.bounds import bound_cycles
+from tilewright.schedules.npu.choices import Choices, plan_choices
 from tilewright.schedules.npu.fits import memory_refusal
 from tilewright.schedules.npu.region_plan import RegionPlan
 from tilewright.schedules.npu.schedule import Emission, emit, plan_region
@@ -34,6 +35,9 @@ class TiledBackend(Backend):
 
     def plan(self, npu: Npu, region: Region) -> Plan:
         return plan_region(region, npu, depth_first=True)
+
+    def replan(self, npu: Npu, region: Region, choices: str) -> Plan:
+        return plan_choices(region, npu, Choices.from_text(choices))
 
     def emit(self, plan: Plan, buffer_offsets: Mapping[str, int], constants_offset: int) -> Emitted:
         assert isinstance(plan, RegionPlan)
