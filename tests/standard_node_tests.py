@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 from tests.onnx_judge import Case
@@ -45,7 +46,10 @@ class NodeTest:
         nodes = self.model.graph.node
         values = [*self.model.graph.input, *self.model.graph.output]
         return (
-            any(node.domain in OUTSIDE_DOMAINS or node.op_type in OUTSIDE_OPERATORS for node in nodes)
+            any(
+                node.domain in OUTSIDE_DOMAINS or node.op_type in OUTSIDE_OPERATORS
+                for node in nodes
+            )
             or any(v.type.tensor_type.elem_type == onnx.TensorProto.STRING for v in values)
             or "_training_" in self.name
             or "_train_" in self.name
@@ -54,13 +58,20 @@ class NodeTest:
     def case(self) -> Case:
         """The test with the inputs that decide shapes fixed."""
         names = [value.name for value in self.model.graph.input]
-        fed = dict(zip(names, self.inputs, strict=False))
+        fed = {name: _array(value) for name, value in zip(names, self.inputs, strict=False)}
         tensors = {name: value for name, value in fed.items() if isinstance(value, np.ndarray)}
         fixed = {name: fed[name] for name in shaping_inputs(self.model) if name in tensors}
         run_time = {name: value for name, value in tensors.items() if name not in fixed}
-        expected = [np.asarray(value) for value in self.outputs]
+        expected = [np.asarray(_array(value)) for value in self.outputs]
         model = fix_inputs(self.model, fixed)
         return Case(self.name, model, run_time, expected, self.rtol, self.atol)
+
+
+def _array(value: Any) -> Any:
+    """Tensors and numbers as arrays; sequences and the like as they are."""
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 @functools.cache

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tilewright.compiler.frontend.shapes import real_inputs
 from tilewright.targets.errors import ModelError
 
-# Of each operator, the operands that decide shapes or are taken as constants only.
+# Of each operator, the operands that must be constants: they decide shapes, or how numbers are
+# quantised, or are weights that are packed beforehand.
 SHAPING = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
@@ -27,15 +28,22 @@ SHAPING = {
     "CumProd": (1,),
     "CumSum": (1,),
     "DFT": (1, 2),
+    "DequantizeLinear": (1, 2),
     "Expand": (1,),
+    "GRU": (1, 2, 3),
     "HammingWindow": (0,),
     "HannWindow": (0,),
+    "LSTM": (1, 2, 3, 7),
     "Loop": (0, 1),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "NonMaxSuppression": (2, 3, 4),
     "OneHot": (1, 2),
     "Pad": (1, 3),
+    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QuantizeLinear": (1, 2),
+    "RNN": (1, 2, 3),
     "Range": (0, 1, 2),
     "Reshape": (1,),
     "Resize": (1, 2, 3),

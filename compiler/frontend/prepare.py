@@ -11,8 +11,10 @@ from tilewright.compiler.frontend.faults import blaming_malformed
 from tilewright.compiler.frontend.folding import fold_constants
 from tilewright.compiler.frontend.functions import inline_functions
 from tilewright.compiler.frontend.opset import raise_opset
+from tilewright.compiler.frontend.refusals import refuse_operators
 from tilewright.compiler.frontend.relax_import import importable_operators
 from tilewright.compiler.frontend.rewrites import rewrite_operators
+from tilewright.compiler.frontend.sequences import flatten_sequences
 from tilewright.compiler.frontend.shapes import Shape, bind_shapes
 from tilewright.compiler.frontend.tidy import drop_unused, name_nodes, sort_nodes
 
@@ -41,8 +43,11 @@ def _prepared(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None) -> onn
     while flatten_control_flow(prepared):
         prepared = fold_constants(prepared)
     refuse_control_flow(prepared)
+    flatten_sequences(prepared)
+    refuse_operators(prepared, rewritten=False)
     rewrite_operators(prepared)
     prepared = fold_constants(prepared)
+    refuse_operators(prepared, rewritten=True)
     drop_unused(prepared.graph)
     name_nodes(prepared.graph, only_nameless=True)
     return prepared

@@ -7,6 +7,7 @@ imported as `tilewright` operators at once (passes/quantized_ops.py, "premultipl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,26 @@ def qgemm(inputs: Inputs, attrs: Attributes, _opset: int) -> relax.Expr:
     weight = weight.T if attrs.get("transB", 0) else weight
     bias = None if inputs[6] is None else node.bias(6, weight.shape[1])
     return _dense(node, node.tensor(0), weight, bias, (1, 2), (4, 5), (7, 8))
+
+
+def _qlinear_pairwise(operation: str) -> Callable[[Inputs, Attributes, int], relax.Expr]:
+    """QLinearAdd and QLinearMul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)."""
+
+    def convert(inputs: Inputs, attrs: Attributes, _opset: int) -> relax.Expr:
+        node = _Operands(inputs, attrs)
+        output = node.output(6, 7)
+        del output["requantize"]
+        return call(
+            operation,
+            [node.tensor(0), node.tensor(3)],
+            a_scale=float(node.scale(1)),
+            a_zero=node.zero(2),
+            b_scale=float(node.scale(4)),
+            b_zero=node.zero(5),
+            **output,
+        )
+
+    return convert
 
 
 def _dense(
@@ -169,4 +190,10 @@ def _geometry(
     return strides, dilations, [int(value) for value in attrs.get("pads", [0] * 2 * len(image))]
 
 
-QLINEAR = {"QLinearConv": qlinear_conv, "QLinearMatMul": qlinear_matmul, "QGemm": qgemm}
+QLINEAR = {
+    "QGemm": qgemm,
+    "QLinearAdd": _qlinear_pairwise("add"),
+    "QLinearConv": qlinear_conv,
+    "QLinearMatMul": qlinear_matmul,
+    "QLinearMul": _qlinear_pairwise("multiply"),
+}

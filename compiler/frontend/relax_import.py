@@ -26,9 +26,12 @@ from tilewright.targets.errors import ModelError
 # The importer takes these for operators of other domains; the standard's are functions.
 MISUNDERSTOOD = frozenset({"Attention"})
 
+UNKNOWN_NUMBERS = ("bfloat16", "float8_", "float6_", "float4_")
+
 # The importer looks operators up by name alone; in these it means the contributed operator.
 CONTRIBUTED = frozenset(
-    {"BiasGelu", "FastGelu", "Gelu", "EmbedLayerNormalization", "SkipLayerNormalization", "QGemm"}
+    {"BiasGelu", "FastGelu", "Gelu", "EmbedLayerNormalization", "SkipLayerNormalization"}
+    | {"QGemm", "QLinearAdd", "QLinearMul"}
 )
 
 
@@ -57,6 +60,7 @@ def _imported(model: onnx.ModelProto) -> tvm.IRModule:
             raise ModelError(importer.refusal(error)) from None
     module = fold_shapes(importer.with_names_set(module))
     _refuse_unknown_shapes(module["main"])
+    _refuse_unknown_numbers(module["main"])
     return module
 
 
@@ -88,6 +92,24 @@ def _refuse_unknown_shapes(function: relax.Function) -> None:
                 raise ModelError(
                     f"{node}: the shape of its result depends on the data; "
                     f"cut the model before it and leave the rest to the application"
+                )
+
+
+def _refuse_unknown_numbers(function: relax.Function) -> None:
+    """Numbers that the code generator has no arithmetic for, or a wrong one."""
+    inputs = [(one, [one.name]) for one in function.params]
+    computed = [
+        (binding.var, onnx_nodes_of(binding.value) or [binding.var.name])
+        for block in function.body.blocks
+        for binding in block.bindings
+    ]
+    for var, names in [*inputs, *computed]:
+        types = var.ty.fields if isinstance(var.ty, relax.TupleType) else [var.ty]
+        for kind in (str(one.dtype.dtype) for one in types if isinstance(one, relax.TensorType)):
+            if kind.startswith(UNKNOWN_NUMBERS):
+                raise ModelError(
+                    f"{names[0]}: no code can be made for numbers of type {kind}; "
+                    f"convert the model to float32 or float16"
                 )
 
 

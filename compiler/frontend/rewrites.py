@@ -13,8 +13,15 @@ import onnx
 
 from tilewright.compiler.frontend.band_matrices import cumulative_sum, response_normalisation
 from tilewright.compiler.frontend.onnx_graph import Graph, Nodes, attributes_of
+from tilewright.compiler.frontend.pool_indices import pool_with_indices
 from tilewright.compiler.frontend.recurrent import unroll_recurrence
 from tilewright.compiler.frontend.resize import resize_by_matrices
+from tilewright.compiler.frontend.small_rewrites import (
+    boolean_extremum,
+    layer_normalisation,
+    one_sided_infinity,
+    power,
+)
 from tilewright.passes.names import derived_name
 
 
@@ -36,7 +43,7 @@ def rewrite_operators(model: onnx.ModelProto) -> None:
 def _reduced_extremum(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     """ReduceMax and ReduceMin of floats: NaN where any reduced element is NaN."""
     if not graph.is_float(node.input[0]):
-        return None
+        return boolean_extremum(node, graph)
     kind = graph.element_type(node.input[0])
     prefix, result = node.output[0], f"{node.output[0]}/finite"
     reduced = onnx.NodeProto.FromString(node.SerializeToString())
@@ -69,6 +76,22 @@ def _dropout(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     return [
         onnx.helper.make_node("Identity", [node.input[0]], [node.output[0]]),
         onnx.helper.make_node("Identity", [mask], [node.output[1]]),
+    ]
+
+
+def _hyperbolic(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """Cosh by exponentials: kernels have no function of their own for it."""
+    if not graph.is_float(node.input[0]):
+        return None
+    prefix, kind = node.output[0], graph.real_type(node.input[0])
+    half = graph.constant(f"{prefix}/half", np.asarray(0.5, kind))
+    make = onnx.helper.make_node
+    return [
+        make("Neg", [node.input[0]], [f"{prefix}/negative"]),
+        make("Exp", [node.input[0]], [f"{prefix}/rising"]),
+        make("Exp", [f"{prefix}/negative"], [f"{prefix}/falling"]),
+        make("Add", [f"{prefix}/rising", f"{prefix}/falling"], [f"{prefix}/sum"]),
+        make("Mul", [f"{prefix}/sum", half], [prefix]),
     ]
 
 
@@ -150,6 +173,10 @@ def _explicit_pads(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     return [onnx.helper.make_node(node.op_type, node.input, node.output, **given)]
 
 
+def _max_pool(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    return pool_with_indices(node, graph) or _explicit_pads(node, graph)
+
+
 def _lp_normalisation(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     """x / (norm of x along the axis), and zero where that norm is."""
     if not graph.is_float(node.input[0]):
@@ -219,13 +246,17 @@ REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
     "AveragePool": _explicit_pads,
     "Conv": _explicit_pads,
     "ConvTranspose": _conv_transpose,
+    "Cosh": _hyperbolic,
     "CumSum": cumulative_sum,
     "DequantizeLinear": _blocked_dequantize,
     "Dropout": _dropout,
+    "IsInf": one_sided_infinity,
+    "LayerNormalization": layer_normalisation,
     "LRN": response_normalisation,
     "LpNormalization": _lp_normalisation,
-    "MaxPool": _explicit_pads,
+    "MaxPool": _max_pool,
     "OneHot": _one_hot,
+    "Pow": power,
     "QLinearConv": _explicit_pads,
     "ReduceMax": _reduced_extremum,
     "ReduceMin": _reduced_extremum,

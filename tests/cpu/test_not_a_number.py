@@ -68,9 +68,7 @@ def test_behind_a_product() -> None:
     x[3, 5] = NAN
     weight = np.random.default_rng(0).normal(size=(24, 40)).astype(np.float32)
     product = run_graph(
-        lambda builder, a: relax.op.nn.relu(
-            builder.emit(relax.op.matmul(a, relax.const(weight)))
-        ),
+        lambda builder, a: relax.op.nn.relu(builder.emit(relax.op.matmul(a, relax.const(weight)))),
         [x],
     )
     assert np.isnan(product[3]).all()
@@ -85,7 +83,10 @@ def onnx_operator(name: str, others: list[float], **attributes: Any) -> onnx.Mod
         "graph",
         [make.make_tensor_value_info("x", 1, [LONG])],
         [make.make_empty_tensor_value_info("y")],
-        [make.make_tensor(one, 1, [], [value]) for one, value in zip(constants, others, strict=True)],
+        [
+            make.make_tensor(one, 1, [], [value])
+            for one, value in zip(constants, others, strict=True)
+        ],
     )
     return make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
 

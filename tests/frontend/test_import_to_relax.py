@@ -116,12 +116,18 @@ def test_refusals_name_node_reason_and_way_out(node: onnx.NodeProto, message: st
 
 
 def test_failing_converter_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    node = make("MaxPool", ["the/input:0"], ["y", "i"], name="pool", kernel_shape=[2, 2])
-    with pytest.raises(ModelError, match=r"^pool: operator MaxPool cannot be imported: ") as error:
-        import_to_relax(prepare(float_model([node], ["y", "i"], (1, 1, 4, 4))))
+    node = make("EyeLike", ["the/input:0"], ["y"], name="eye", dtype=onnx.TensorProto.INT32)
+    with pytest.raises(ModelError, match=r"^eye: operator EyeLike cannot be imported: ") as error:
+        import_to_relax(prepare(float_model([node], ["y"], (4, 4))))
     assert "\n" not in str(error.value)
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
+
+
+def test_too_few_inputs_are_refused() -> None:
+    node = make("MaxUnpool", ["the/input:0"], ["y"], name="pool", kernel_shape=[2, 2])
+    with pytest.raises(ModelError, match=r"^pool: MaxUnpool has 1 inputs, it needs 2; repair"):
+        prepare(float_model([node], ["y"], (1, 1, 4, 4)))
 
 
 def test_padding_keeps_its_form() -> None:

@@ -190,7 +190,7 @@ RESIZES: list[dict[str, Any]] = [
     {"mode": "nearest"},
     {"mode": "nearest", "nearest_mode": "ceil", "coordinate_transformation_mode": "asymmetric"},
     {"mode": "linear"},
-    {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
     {"mode": "cubic", "exclude_outside": 1},
     {"mode": "linear", "antialias": 1},
 ]
@@ -208,6 +208,15 @@ def test_fractional_resize_is_rewritten_exactly(attributes: dict[str, Any], scal
     x = np.random.default_rng(0).normal(size=(1, 2, 5, 7)).astype(np.float32)
     ours, expected = run(prepared, {"x": x})[0], run(model, {"x": x})[0]
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_aligned_corners_of_fractional_extents_are_refused() -> None:
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    nodes = [make("Resize", ["x", "", "scales"], ["y"], name="resize", **attributes)]
+    scales = np.array([1, 1, 0.6, 0.6], np.float32)
+    model = model_of(nodes, {"x": [1, 2, 5, 7]}, ["y"], {"scales": scales}, opset=18)
+    with pytest.raises(ModelError, match=r"^resize: .*give sizes instead of scales$"):
+        prepare(model)
 
 
 SPREADING = {
