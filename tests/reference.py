@@ -193,9 +193,10 @@ def softmax(x: Array, x_q: Quantization, to: Quantization, axis: int = -1) -> Ar
 def activation_table(
     function: Callable[[Array], Array], x_q: Quantization, to: Quantization
 ) -> Array:
-    """The function at every raw byte, in float64."""
+    """The function at every raw byte, in float64, of the float32 number it stands for."""
     values = np.arange(256, dtype=np.uint8).view(x_q.dtype).astype(np.int64)
-    real = function((values - x_q.zero) * np.float64(np.float32(x_q.scale)))
+    numbers = (values - x_q.zero).astype(np.float32) * np.float32(x_q.scale)
+    real = function(numbers.astype(np.float64))
     return to.saturated(np.rint(real / np.float64(np.float32(to.scale))) + to.zero)
 
 

@@ -4,8 +4,9 @@
     quantize(v * sigmoid(v)), v = dequantize(x)       ->  tilewright.lookup(x, table)
     quantize(clip(dequantize(x)))                     ->  tilewright.lookup(x, table)
 
-Activations are evaluated in float64. Rescaling alone, and rescaling with a clip, is float32, the
-two steps DequantizeLinear and QuantizeLinear themselves take.
+Activations are evaluated in float64, at the float32 numbers the steps stand for. Rescaling alone,
+and rescaling with a clip, is float32, the two steps DequantizeLinear and QuantizeLinear themselves
+take.
 """
 
 from __future__ import annotations
@@ -166,5 +167,7 @@ class _Evaluation:
             self.source = source
         elif not self.source.value.same_as(source.value):
             raise Declined("it mixes two quantised tensors without quantising in between")
-        steps = raw_bytes_in_order(source.dtype) - source.zero
-        return np.asarray(steps * np.float64(source.scale))
+        steps = (raw_bytes_in_order(source.dtype) - source.zero).astype(np.float32)
+        # Dequantised numbers are float32 to everyone: 10 steps of 0.1 are 1, not a little more,
+        # which decides what floor and its kind make of them.
+        return np.asarray((steps * np.float32(source.scale)).astype(np.float64))

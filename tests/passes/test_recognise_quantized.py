@@ -206,6 +206,16 @@ def test_activation_becomes_one_table(operator: str) -> None:
     assert_equal_but_for_ties(builder, module)
 
 
+@pytest.mark.parametrize("operator", ["Floor", "Ceil", "Round"])
+def test_a_table_jumps_where_float32_does(operator: str) -> None:
+    builder = QdqModel()
+    x = builder.input((1, 256), 0.1, 1)
+    builder.output(builder.node(operator, [x]), 0.11, -50)
+    module = recognised(builder.model())
+    assert operators(module) == ["tilewright.lookup"]
+    assert_equal_but_for_ties(builder, module)
+
+
 def silu(b: QdqModel, x: str) -> str:
     return str(b.node("Mul", [x, b.node("Sigmoid", [x])]))
 
