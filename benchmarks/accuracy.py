@@ -30,6 +30,7 @@ from benchmarks.picture_data import gray_patches, picture_crops
 from tests.quantized_digits import with_uneven_channels
 from tilewright.compiler import compile_model
 from tilewright.compiler.quantize import QuantizeOptions, quantize_model
+from tilewright.compiler.quantize.evaluate import decibels
 from tilewright.compiler.quantize.float_model import prepare_float_model
 from tilewright.compiler.quantize.observe import Runner
 
@@ -44,7 +45,7 @@ class Case:
     model: onnx.ModelProto
     calibration: Samples
     test: Samples
-    unit: str  # "% right", "% agree" or "dB PSNR"
+    unit: str  # "% right", "% agree", "dB PSNR" or "dB SNR"
     labels: NDArray[np.int64] | None = None
     options: QuantizeOptions = field(default_factory=QuantizeOptions)
 
@@ -62,6 +63,9 @@ def score(case: Case, model: onnx.ModelProto) -> float:
         return 100 * float(
             np.mean([a.argmax() == b.argmax() for a, b in zip(found, wanted, strict=True)])
         )
+    if case.unit == "dB SNR":
+        noise = sum(float(((a - b) ** 2).sum()) for a, b in zip(found, wanted, strict=True))
+        return decibels(sum(float((b**2).sum()) for b in wanted), noise)
     error = np.mean([((a - b) ** 2).mean() for a, b in zip(found, wanted, strict=True)])
     return float(10 * np.log10(1 / error)) if error else float("inf")
 
@@ -185,6 +189,7 @@ def picture_cases(efficientnet: Path | None) -> list[Case]:
             for crops in (calibration, test)
         ]
         cases.append(Case("EfficientNet-Lite0", model, *scaled, "% agree"))
+        cases.append(Case("EfficientNet-Lite0, logits", model, *scaled, "dB SNR"))
     return cases
 
 
