@@ -25,6 +25,7 @@ SHAPING = {
     "CenterCropPad": (1,),
     "Col2Im": (1, 2),
     "ConstantOfShape": (0,),
+    "ConvInteger": (2, 3),
     "CumProd": (1,),
     "CumSum": (1,),
     "DFT": (1, 2),

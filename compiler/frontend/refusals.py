@@ -98,6 +98,13 @@ def _empty_extremum(node: onnx.NodeProto, graph: Graph) -> str | None:
     return f"{node.op_type} of no elements is not supported; leave it out"
 
 
+def _rms_normalisation(node: onnx.NodeProto, graph: Graph) -> str | None:
+    rank = len(graph.shapes.get(node.input[0], ()))
+    if not rank or attributes_of(node).get("axis", -1) % rank:
+        return None
+    return "RMSNormalization over all axes is not supported; add an axis of one before them"
+
+
 def _max_pool(node: onnx.NodeProto, _graph: Graph) -> str | None:
     if len(node.output) < 2 or not node.output[1]:
         return None
@@ -119,6 +126,7 @@ REASONS: dict[str, Reason] = {
     "Pad": _needs_constant(1, "padding"),
     "Pow": _integer_power,
     "ReduceLogSumExp": _empty_extremum,
+    "RMSNormalization": _rms_normalisation,
     "Reshape": _needs_constant(1, "shape"),
     "Tile": _needs_constant(1, "number of repeats"),
     "TopK": _needs_constant(1, "number of results"),

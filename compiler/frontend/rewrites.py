@@ -18,6 +18,7 @@ from tilewright.compiler.frontend.recurrent import unroll_recurrence
 from tilewright.compiler.frontend.resize import resize_by_matrices
 from tilewright.compiler.frontend.small_rewrites import (
     boolean_extremum,
+    integer_convolution,
     layer_normalisation,
     one_sided_infinity,
     power,
@@ -245,6 +246,7 @@ REWRITES: dict[str, Callable[[onnx.NodeProto, Graph], Nodes | None]] = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), unroll_recurrence),
     "AveragePool": _explicit_pads,
     "Conv": _explicit_pads,
+    "ConvInteger": integer_convolution,
     "ConvTranspose": _conv_transpose,
     "Cosh": _hyperbolic,
     "CumSum": cumulative_sum,

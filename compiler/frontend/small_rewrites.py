@@ -53,6 +53,28 @@ def layer_normalisation(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     ]
 
 
+def integer_convolution(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
+    """Padding is by the zero point, which is zero once it is subtracted."""
+    prefix, rank = node.output[0], len(graph.shapes.get(node.input[1], ()))
+    zeros = [*node.input[2:], "", ""][:2]
+    nodes: Nodes = []
+    for what, operand, zero in zip(("image", "weight"), node.input, zeros, strict=False):
+        wide = f"{prefix}/{what}"
+        nodes.append(make("Cast", [operand], [wide], to=TensorProto.INT32))
+        if zero:
+            value = graph.array(zero)
+            if value is None or not rank:
+                return None
+            spread = value.astype(np.int32)
+            if spread.size > 1:  # a zero point for each output channel
+                spread = spread.reshape(-1, *[1] * (rank - 1))
+            offset = graph.constant(f"{wide}/zero", spread)
+            nodes.append(make("Sub", [wide, offset], [f"{wide}/centred"]))
+    operands = [f"{prefix}/{what}" + "/centred" * bool(zero)
+                for what, zero in zip(("image", "weight"), zeros, strict=True)]  # fmt: skip
+    return [*nodes, make("Conv", operands, node.output, **attributes_of(node))]
+
+
 def power(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
     base, exponent = (graph.element_type(name) for name in node.input)
     if base == exponent or not graph.is_float(node.input[0]):
