@@ -5,6 +5,9 @@ it silently. A choice by comparison keeps whatever the comparison is false for:
 
     relu(x)       0 > x ? 0 : x
     maximum(a, b) a > b or a is no number ? a : b
+
+Reductions start from infinity, not from the largest number, or those of nothing but infinities
+would give that number. They lose what is no number: the frontend looks for it beside them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,14 @@ from collections.abc import Callable
 
 from tvm import relax, te, tirx, topi
 
-from tilewright.compiler.cpu.operands import ELEMENTWISE, INJECTIVE, Legalize, call_kernel, stock
+from tilewright.compiler.cpu.operands import (
+    ELEMENTWISE,
+    INJECTIVE,
+    REDUCTION,
+    Legalize,
+    call_kernel,
+    stock,
+)
 from tilewright.passes.constants import dtype_of, shape_of
 from tilewright.schedules.cpu.terms import Expr
 
@@ -27,6 +37,8 @@ def extreme_legalizations() -> dict[str, Legalize]:
         "relax.sign": _elementwise("sign", lambda x, _call: _sign(x)),
         "relax.maximum": _pairwise("maximum", larger),
         "relax.minimum": _pairwise("minimum", smaller),
+        "relax.max": _reduction("max", tirx.max, -math.inf),
+        "relax.min": _reduction("min", tirx.min, math.inf),
     }
     return {name: _floats_only(name, legalize) for name, legalize in own.items()}
 
@@ -86,8 +98,44 @@ def _pairwise(name: str, value: Callable[[Expr, Expr], Expr]) -> Legalize:
 
         def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
             wide_a, wide_b = (topi.broadcast_to(operand, shape) for operand in (a, b))
-            return te.compute(shape, lambda *at: value(*(tirx.convert(wide[at]) for wide in (wide_a, wide_b))), name=name)
+            return te.compute(
+                shape,
+                lambda *at: value(*(tirx.convert(wide[at]) for wide in (wide_a, wide_b))),
+                name=name,
+            )
 
         return call_kernel(builder, compute, list(call.args), name, INJECTIVE)
+
+    return legalize
+
+
+def reducer(name: str, combine: Callable[[Expr, Expr], Expr], start: float) -> Callable[..., Expr]:
+    """A reduction of floats that begins at `start`."""
+    made = te.comm_reducer(
+        lambda a, b: combine(a, b), lambda dtype: tirx.const(start, dtype), name=name
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def _reduction(name: str, combine: Callable[[Expr, Expr], Expr], start: float) -> Legalize:
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        shape, result = shape_of(call.args[0]), shape_of(call)
+        given = call.attrs.axis
+        axes = range(len(shape)) if given is None else {int(axis) % len(shape) for axis in given}
+        kept = [axis for axis in range(len(shape)) if axis not in axes]
+        keeps_rank = bool(call.attrs.keepdims)
+
+        def compute(x: te.Tensor) -> te.Tensor:
+            reduced = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in sorted(axes)}
+
+            def element(*at: Expr) -> Expr:
+                places = [at[axis] for axis in kept] if keeps_rank else list(at)
+                own = dict(zip(kept, places, strict=True)) | reduced
+                value = x[tuple(own[axis] for axis in range(len(shape)))]
+                return reducer(name, combine, start)(value, axis=list(reduced.values()))
+
+            return te.compute(result, element, name=name)
+
+        return call_kernel(builder, compute, [call.args[0]], name, REDUCTION)
 
     return legalize

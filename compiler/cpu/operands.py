@@ -23,7 +23,7 @@ Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 Array = NDArray[Any]
 
 # TVM's classes of operators for fusion.
-ELEMENTWISE, INJECTIVE, ANCHOR = 0, 2, 4
+ELEMENTWISE, INJECTIVE, REDUCTION, ANCHOR = 0, 2, 3, 4
 
 
 def integers(values: Sequence[Any]) -> tuple[int, ...]:

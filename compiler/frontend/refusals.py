@@ -105,6 +105,12 @@ def _rms_normalisation(node: onnx.NodeProto, graph: Graph) -> str | None:
     return "RMSNormalization over all axes is not supported; add an axis of one before them"
 
 
+def _roi_align(node: onnx.NodeProto, _graph: Graph) -> str | None:
+    if attributes_of(node).get("mode", b"avg") != b"max":
+        return None
+    return "RoiAlign by maxima has no agreed meaning; use the mode avg"
+
+
 def _max_pool(node: onnx.NodeProto, _graph: Graph) -> str | None:
     if len(node.output) < 2 or not node.output[1]:
         return None
@@ -129,6 +135,8 @@ REASONS: dict[str, Reason] = {
     "RMSNormalization": _rms_normalisation,
     "Reshape": _needs_constant(1, "shape"),
     "Tile": _needs_constant(1, "number of repeats"),
+    "RoiAlign": _roi_align,
+    "ScatterND": _always(f"ScatterND is not supported; {CUT}"),
     "TopK": _needs_constant(1, "number of results"),
     "Unique": _always(DATA_DEPENDENT),
 }

@@ -14,6 +14,7 @@ import onnx.helper
 from onnx import TensorProto
 
 from tilewright.compiler.frontend.onnx_graph import Graph, Nodes, attributes_of
+from tilewright.compiler.frontend.opset import opset_of
 
 make = onnx.helper.make_node
 
@@ -38,15 +39,21 @@ def layer_normalisation(node: onnx.NodeProto, graph: Graph) -> Nodes | None:
         return None
     prefix, x, kind = f"{node.output[0]}/moments", node.input[0], graph.real_type(node.input[0])
     first = given.get("axis", -1) % len(shape)
-    axes = graph.constant(f"{prefix}/axes", np.arange(first, len(shape), dtype=np.int64))
+    axes = np.arange(first, len(shape), dtype=np.int64)
+
+    def average(value: str, result: str) -> onnx.NodeProto:
+        if opset_of(graph.model) < 18:  # where axes were attributes
+            return make("ReduceMean", [value], [result], axes=[int(axis) for axis in axes])
+        return make("ReduceMean", [value, graph.constant(f"{prefix}/axes", axes)], [result])
+
     epsilon = graph.constant(f"{prefix}/epsilon", np.asarray(given.get("epsilon", 1e-5), kind))
     mean = wanted[0] or f"{prefix}/mean"
     return [
         make("LayerNormalization", node.input, node.output[:1], **given),
-        make("ReduceMean", [x, axes], [mean]),
+        average(x, mean),
         make("Sub", [x, mean], [f"{prefix}/centred"]),
         make("Mul", [f"{prefix}/centred"] * 2, [f"{prefix}/square"]),
-        make("ReduceMean", [f"{prefix}/square", axes], [f"{prefix}/variance"]),
+        average(f"{prefix}/square", f"{prefix}/variance"),
         make("Add", [f"{prefix}/variance", epsilon], [f"{prefix}/positive"]),
         make("Sqrt", [f"{prefix}/positive"], [f"{prefix}/deviation"]),
         make("Reciprocal", [f"{prefix}/deviation"], [wanted[1] or f"{prefix}/inverse"]),

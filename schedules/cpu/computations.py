@@ -5,6 +5,7 @@ These say what; the tile templates say how. Each is right by itself, so that any
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -249,7 +250,10 @@ def pool(
 ) -> te.Tensor:
     """The maximum or the sum of `value(x)` in each window, in `dtype`; padding never counts."""
     if kind == "max":
-        reducer, neutral = te.max, tirx.min_value(dtype)
+        # From minus infinity, or a window of nothing else would give the lowest number.
+        floats = dtype.startswith("float")
+        neutral = tirx.const(-math.inf, dtype) if floats else tirx.min_value(dtype)
+        reducer = te.comm_reducer(lambda a, b: tirx.max(a, b), lambda _dtype: neutral, name="max")
     else:
         reducer, neutral = te.sum, tirx.const(0, dtype)
     return _over_window(

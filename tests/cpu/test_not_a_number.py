@@ -124,3 +124,29 @@ def test_of_onnx(name: str) -> None:
     model, expected = OPERATORS[name]
     result = compile_model(model, "host").run({"x": finite_too()})["y"]
     np.testing.assert_allclose(result, expected(finite_too()), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("axis", [[1], [0], [0, 1], None])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_reductions_of_infinities(axis: list[int] | None, keepdims: bool) -> None:
+    for name, value in (("max", -INFINITE), ("min", INFINITE)):
+        x = np.full((3, 70), value, np.float32)
+        x[1, 69] = 2.0
+        build = getattr(relax.op, name)
+        result = run_graph(lambda _builder, a, b=build: b(a, axis, keepdims), [x])
+        wanted = getattr(x, name)(axis=None if axis is None else tuple(axis), keepdims=keepdims)
+        np.testing.assert_array_equal(result, wanted)
+
+
+def test_pool_of_infinities() -> None:
+    x = np.full((1, 4, 4, 8), -INFINITE, np.float32)
+    x[0, 0, 0] = 1.0
+    result = run_graph(
+        lambda _builder, a: relax.op.nn.max_pool2d(
+            a, (2, 2), (2, 2), padding=(1, 1), layout="NHWC"
+        ),
+        [x],
+    )
+    wanted = np.full((1, 3, 3, 8), -INFINITE, np.float32)
+    wanted[0, 0, 0] = 1.0
+    np.testing.assert_array_equal(result, wanted)
