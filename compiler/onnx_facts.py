@@ -7,6 +7,8 @@ from math import prod
 
 import onnx
 
+from tilewright.passes.names import SEPARATOR
+
 CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv")
 PRODUCTS = ("MatMul", "MatMulInteger", "QLinearMatMul", "Gemm")
 
@@ -20,9 +22,20 @@ class NodeFacts:
 
 
 def node_facts(model: onnx.ModelProto) -> dict[str, NodeFacts]:
-    """Facts of every node of the main graph, by node name."""
+    """Facts of every node of the main graph, by the user's name for it.
+
+    Nodes that one of the user's nodes was spelled out in count together.
+    """
     shapes = _shapes(model)
-    return {node.name: NodeFacts(node.op_type, _macs(node, shapes)) for node in model.graph.node}
+    facts: dict[str, NodeFacts] = {}
+    for node in model.graph.node:
+        name = node.name.split(SEPARATOR)[0]
+        macs, before = _macs(node, shapes), facts.get(name)
+        if before is None:
+            facts[name] = NodeFacts(node.op_type, macs)
+        elif macs is not None:
+            facts[name] = NodeFacts(before.op_type, macs + (before.macs or 0))
+    return facts
 
 
 def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
@@ -42,6 +55,9 @@ def _macs(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int | Non
     if node.op_type in CONVOLUTIONS:
         weight = shapes.get(node.input[3 if node.op_type == "QLinearConv" else 1])
         return prod(output) * prod(weight[1:]) if weight else None
+    if node.op_type == "ConvTranspose":
+        source, weight = shapes.get(node.input[0]), shapes.get(node.input[1])
+        return prod(source) * prod(weight[1:]) if source and weight else None
     if node.op_type in PRODUCTS:
         left = shapes.get(node.input[0])
         if not left:

@@ -44,6 +44,7 @@ class ReportBuilder:
     notes: list[dict[str, Any]] = field(default_factory=list)
     npu_work: list[Work] = field(default_factory=list)
     npu_cycles: int = 0
+    told: set[str] = field(default_factory=set)  # nodes whose MACs a row has
     cpu_seconds: float = 0.0
     energy: EnergyParts = field(default_factory=EnergyParts)
 
@@ -55,8 +56,7 @@ class ReportBuilder:
         """The row of a CPU kernel; returns its index."""
         reason = self._reason(onnx_nodes)
         known = [node for node in onnx_nodes if node in self.nodes]
-        macs = [self.nodes[node].macs for node in known]
-        total = sum(count for count in macs if count) or None
+        total = self._first_told_macs(known)
         seconds = kernel_seconds(facts, total or 0, self.target.cpu)
         self.cpu_seconds += seconds
         self.timeline.add_cpu(len(self.operators), seconds * 1e6)
@@ -169,6 +169,12 @@ class ReportBuilder:
             "weight_bytes": weight_bytes,
             "crossings": crossings,
         }
+
+    def _first_told_macs(self, nodes: Sequence[str]) -> int | None:
+        """MACs of ONNX nodes that no row has told before: a node may take several kernels."""
+        fresh = [node for node in dict.fromkeys(nodes) if node not in self.told]
+        self.told.update(fresh)
+        return sum(self.nodes[node].macs or 0 for node in fresh) or None
 
     def _reason(self, onnx_nodes: Sequence[str]) -> Reason:
         if self.target.npu is None:
