@@ -16,6 +16,7 @@ from tilewright.targets.errors import ModelError
 
 Reason = Callable[[onnx.NodeProto, Graph], str | None]
 CUT = "cut the model before it and leave the rest to the application"
+OPTIONAL = f"optional values are not supported; {CUT}"
 DATA_DEPENDENT = f"the shape of its result depends on the data; {CUT}"
 
 
@@ -129,6 +130,9 @@ REASONS: dict[str, Reason] = {
     "MaxPool": _max_pool,
     "NonMaxSuppression": _always(DATA_DEPENDENT),
     "NonZero": _always(DATA_DEPENDENT),
+    "Optional": _always(OPTIONAL),
+    "OptionalGetElement": _always(OPTIONAL),
+    "OptionalHasElement": _always(OPTIONAL),
     "Pad": _needs_constant(1, "padding"),
     "Pow": _integer_power,
     "ReduceLogSumExp": _empty_extremum,
