@@ -15,6 +15,7 @@ from tilewright.passes.names import original_name
 from tilewright.targets.errors import ModelError
 
 Reason = Callable[[onnx.NodeProto, Graph], str | None]
+FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 CUT = "cut the model before it and leave the rest to the application"
 OPTIONAL = f"optional values are not supported; {CUT}"
 DATA_DEPENDENT = f"the shape of its result depends on the data; {CUT}"
@@ -106,6 +107,12 @@ def _rms_normalisation(node: onnx.NodeProto, graph: Graph) -> str | None:
     return "RMSNormalization over all axes is not supported; add an axis of one before them"
 
 
+def _modulo(node: onnx.NodeProto, graph: Graph) -> str | None:
+    if attributes_of(node).get("fmod", 0) or graph.element_type(node.input[0]) not in FLOATS:
+        return None
+    return "Mod of floats without fmod is wrong at infinities and zeros; export it with fmod=1"
+
+
 def _roi_align(node: onnx.NodeProto, _graph: Graph) -> str | None:
     if attributes_of(node).get("mode", b"avg") != b"max":
         return None
@@ -128,6 +135,7 @@ REASONS_BEFORE: dict[str, Reason] = {
 REASONS: dict[str, Reason] = {
     "Compress": _always(DATA_DEPENDENT),
     "MaxPool": _max_pool,
+    "Mod": _modulo,
     "NonMaxSuppression": _always(DATA_DEPENDENT),
     "NonZero": _always(DATA_DEPENDENT),
     "Optional": _always(OPTIONAL),
