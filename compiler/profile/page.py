@@ -9,6 +9,7 @@ from string import Template
 from typing import Any
 
 from tilewright.compiler.profile.heat import heat_chart
+from tilewright.compiler.profile.text import over_bound
 from tilewright.targets.thermal import State
 
 _FOLDER = Path(__file__).parent
@@ -118,7 +119,7 @@ def _rows(operators: Sequence[Mapping[str, Any]], macs_per_cycle: int | None) ->
             f'<td class="n" data-value="{taken}"><b style="width:{60 * taken / longest:.1f}px"></b>'
             f"{taken / total:.1%}</td>"
             f"{_number(cycles, ',d')}{_number(bound, ',d')}"
-            f"{_number(cycles / bound if cycles and bound else None, '.2f')}"
+            f"{_number(over_bound(cycles, bound), '.2f')}"
             f"{_number(busy, '.0%')}"
             f"{_number(_kib(row['dram_bytes']), ',.1f')}{_number(row['energy_uj'], ',.3f')}</tr>"
         )

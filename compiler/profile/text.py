@@ -35,7 +35,16 @@ def _cells(row: Mapping[str, Any], total: float, macs_per_cycle: int | None) -> 
         f"{microseconds:,.2f}",
         f"{microseconds / total:.1%}",
         "" if cycles is None else f"{cycles:,}",
-        f"{cycles / bound:.2f}" if cycles and bound else "",
+        "" if (ratio := over_bound(cycles, bound)) is None else f"{ratio:.2f}",
         busy,
         "" if row["dram_bytes"] is None else f"{row['dram_bytes'] / 1024:,.1f}",
     ]
+
+
+def over_bound(cycles: int | None, bound: int | None) -> float | None:
+    """What an operator adds to the time over its bound; None where it has no bound of its own.
+
+    An operator whose loads hide under those before it adds less than its bound alone: there only
+    the whole network's ratio says something.
+    """
+    return cycles / bound if cycles and bound and cycles >= bound else None
