@@ -113,7 +113,9 @@ def test_another_target_is_refused(saved: Path, tmp_path: Path) -> None:
         "compile the model again"
     )
     faster = tmp_path / "faster.toml"
-    faster.write_text((saved / "target.toml").read_text().replace("clock_mhz = 1000", "clock_mhz = 1001"))
+    faster.write_text(
+        (saved / "target.toml").read_text().replace("clock_mhz = 1000", "clock_mhz = 1001")
+    )
     with pytest.raises(ArtifactError, match="was compiled for another description of it, not for"):
         load_artifact(saved, target=faster)
 
