@@ -75,7 +75,10 @@ def new(options: argparse.Namespace) -> None:
     from tilewright.targets.template import template
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", options.name):
-        raise TargetError(f"{options.name}: a board's name has letters, digits, '.', '-' and '_'")
+        raise TargetError(
+            f"{options.name}: a board's name has letters, digits, '.', '-' and '_' only; give the "
+            "name alone, NAME.toml is written here"
+        )
     text = template(options.name, load_target(options.like))
     _write_new(Path(f"{options.name}.toml"), text)
 

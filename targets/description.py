@@ -99,7 +99,10 @@ def parse_target(source: str, origin: str) -> Target:
     try:
         table: dict[str, Any] = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
-        raise TargetError(f"{origin}: not valid TOML: {error}") from None
+        raise TargetError(
+            f"{origin}: not valid TOML: {error}; mend that place, or start from `tilewright "
+            "target new NAME`"
+        ) from None
     target = read_table(Target, table, origin)
     target = dataclasses.replace(target, source=source, origin=origin)
     if target.cpu.is_native and not target.cpu.cores:

@@ -109,7 +109,9 @@ def test_binary_file(tmp_path: Path) -> None:
 
 
 def test_broken_toml_names_the_line() -> None:
-    assert "board.toml: not valid TOML:" in message_for(("rows = 16", "rows = = 16"))
+    message = message_for(("rows = 16", "rows = = 16"))
+    assert "board.toml: not valid TOML:" in message
+    assert "start from `tilewright target new NAME`" in message
     assert "line 11" in message_for(("rows = 16", "rows = = 16"))
 
 
