@@ -27,6 +27,7 @@ from tilewright.passes.constants import array_of
 from tilewright.passes.names import onnx_nodes_of
 from tilewright.passes.partition import bindings_of
 from tilewright.passes.placement_reasons import PlacementReasons
+from tilewright.passes.views import Copy
 from tilewright.targets.description import Target
 
 
@@ -43,6 +44,7 @@ class Parts:
     regions: Mapping[str, EmittedRegion]
     reasons: PlacementReasons
     weights: Weights
+    copies: Mapping[str, Copy]
 
 
 def assemble(parts: Parts, fallback: bool) -> Program:
@@ -85,7 +87,11 @@ class _Assembly:
 
     def __post_init__(self) -> None:
         self.report = ReportBuilder(
-            self.parts.target, self.parts.reasons, self.parts.model, self.parts.regions
+            self.parts.target,
+            self.parts.reasons,
+            self.parts.model,
+            self.parts.regions,
+            self.parts.copies,
         )
 
     def walk(self) -> None:

@@ -29,6 +29,7 @@ from tilewright.passes.pad_channels import pad_channels
 from tilewright.passes.partition import partition
 from tilewright.passes.placement_reasons import Device, PlacementReasons
 from tilewright.passes.plan_memory import plan_memory
+from tilewright.passes.views import Copy, needed_copies
 from tilewright.targets.description import Target, load_target
 
 STAGES = ("import", "graph passes", "partition", "CPU kernels", "NPU schedules", "code", "report")
@@ -86,6 +87,7 @@ class _Planned:
     scheduled: dict[str, ScheduledRegion]
     weights: Weights
     reasons: PlacementReasons
+    copies: dict[str, Copy]  # on the CPU, where no view could stand
 
     @property
     def arena_bytes(self) -> int:
@@ -102,7 +104,7 @@ def _compile(
     _begin(stage, "report")
     parts = Parts(
         name, planned.prepared, module, target, host, board, emitted, planned.reasons,
-        planned.weights,
+        planned.weights, planned.copies,
     )  # fmt: skip
     program = assemble(parts, options.fallback)
 
@@ -131,12 +133,13 @@ def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm
         multiple = target.npu.layout.dram_channels_multiple
         module = partition(times, crossing, reasons, multiple)(module)
     _begin(stage, "CPU kernels")
+    copies = needed_copies(module["main"])
     module = lower_to_kernels(module, target.cpu)
     _begin(stage, "NPU schedules")
     scheduled = schedule_regions(module, target.npu, weights, options.db) if target.npu else {}
     footprints = {symbol: region.footprint for symbol, region in scheduled.items()}
     module = plan_memory(footprints, arena_alignment(target))(module)
-    return _Planned(prepared, module, scheduled, weights, reasons)
+    return _Planned(prepared, module, scheduled, weights, reasons, copies)
 
 
 def compile_for_both(module: tvm.IRModule, target: Target) -> tuple[Kernels, Kernels | None]:

@@ -18,6 +18,7 @@ from tilewright.compiler.onnx_facts import NodeFacts, node_facts
 from tilewright.compiler.power import power_totals
 from tilewright.compiler.timeline import Timeline
 from tilewright.passes.placement_reasons import PlacementReasons, Reason
+from tilewright.passes.views import Copy
 from tilewright.schedules.cpu.cost import KernelFacts, kernel_seconds
 from tilewright.schedules.npu.bounds import Work, network_work, operator_work
 from tilewright.targets.backend import EnergyParts
@@ -26,6 +27,9 @@ from tilewright.targets.errors import PlacementError
 
 NO_NPU = Reason("no-npu", "the target has no NPU")
 NOT_QUANTISED = Reason("not-quantised", "works on real numbers; the NPU computes in int8")
+MOVING_OPERATORS = {
+    "Concat", "Flatten", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+}  # fmt: skip
 ROW: dict[str, Any] = dict.fromkeys(
     ("reason", "reason_code", "macs", "cycles", "bound_cycles", "dram_bytes", "roofline_cycles",
      "sram_peak_bytes", "energy_uj", "time_us")
@@ -40,6 +44,7 @@ class ReportBuilder:
     reasons: PlacementReasons
     model: onnx.ModelProto
     regions: Mapping[str, EmittedRegion]
+    copies: Mapping[str, Copy]
     operators: list[dict[str, Any]] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)
     npu_work: list[Work] = field(default_factory=list)
@@ -60,6 +65,7 @@ class ReportBuilder:
         seconds = kernel_seconds(facts, total or 0, self.target.cpu)
         self.cpu_seconds += seconds
         self.timeline.add_cpu(len(self.operators), seconds * 1e6)
+        self._note_copy(onnx_nodes)
         self.operators.append(
             ROW
             | {
@@ -169,6 +175,18 @@ class ReportBuilder:
             "weight_bytes": weight_bytes,
             "crossings": crossings,
         }
+
+    def _note_copy(self, nodes: Sequence[str]) -> None:
+        """Say so where a kernel does nothing but copy what no view could stand for."""
+        kinds = {self.nodes[node].op_type for node in nodes if node in self.nodes}
+        if kinds <= MOVING_OPERATORS:
+            for node in (node for node in nodes if node in self.copies):
+                copy = self.copies[node]
+                self.notes.append(
+                    {"kind": "copy", "name": node, "bytes": copy.bytes, "cause": copy.cause,
+                     "consumer": copy.consumer}
+                )  # fmt: skip
+                return
 
     def _first_told_macs(self, nodes: Sequence[str]) -> int | None:
         """MACs of ONNX nodes that no row has told before: a node may take several kernels."""

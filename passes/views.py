@@ -252,6 +252,25 @@ def free_views(function: relax.Function) -> set[relax.Var]:
     return free
 
 
+def needed_copies(function: relax.Function) -> dict[str, Copy]:
+    """What must be copied where all memory is dense, by the user's name for what is copied.
+
+    A concat that cannot take its parts in stands under its own name, with the cause of the first.
+    """
+    plan = plan_views(function, lambda _: False)
+    values = {b.var: b.value for block in function.body.blocks for b in block.bindings}
+    copies: dict[str, Copy] = {}
+    for var, copy in plan.copies.items():
+        copies[name_of(var, values[var]) if var in values else str(var.name)] = copy
+    for var, value in values.items():
+        if op_name(value) == "relax.concat":
+            parts = (part for part in value.args[0].fields if part in plan.copies)
+            for first in (plan.copies[part] for part in list(parts)[:1]):
+                whole = Copy(_own(var).bytes, first.cause, first.consumer)
+                copies.setdefault(name_of(var, value), whole)
+    return copies
+
+
 def is_view(value: relax.Expr | None) -> bool:
     """Whether `value` only rearranges one tensor."""
     name = "" if value is None else op_name(value)
