@@ -29,6 +29,8 @@ _LOWER = tvm.ir.transform.Sequential(
         tir.BF16ComputeLegalize(),
         tir.NarrowDataType(32),
         s_tir.transform.LoopPartition(),
+        # An expression used twice holds its names twice, which vectors of them may not.
+        tir.ConvertSSA(),
         tir.VectorizeLoop(True),
         tir.StorageRewrite(),
         s_tir.transform.HoistIfThenElse(),

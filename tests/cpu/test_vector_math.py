@@ -51,3 +51,14 @@ def test_edges(name: str, x: list[float], expected: list[float]) -> None:
     inputs = np.array([*x, np.nan] * 20, np.float32)  # more than a vector
     ours = run_graph(lambda _builder, x: getattr(relax.op, name)(x), [inputs])
     np.testing.assert_array_equal(ours, np.array([*expected, np.nan] * 20, np.float32))
+
+
+def test_a_value_used_twice_by_another_function() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        once = builder.emit(relax.op.tanh(x))
+        return relax.op.sigmoid(relax.op.multiply(once, relax.op.exp(once)))
+
+    inputs = np.linspace(-3, 3, 64, dtype=np.float32)
+    ours = run_graph(build, [inputs])
+    once = np.tanh(inputs.astype(np.float64))
+    np.testing.assert_allclose(ours, sigmoid(once * np.exp(once)), rtol=1e-6)
