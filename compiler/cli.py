@@ -18,6 +18,7 @@ from tilewright.compiler import (
     cli_compile,
     cli_diff,
     cli_disassemble,
+    cli_inspect,
     cli_memory,
     cli_profile,
     cli_quantize,
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version("tilewright"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for group in (
+        cli_inspect,
         cli_compare,
         cli_compile,
         cli_run,

@@ -79,6 +79,21 @@ def scheduled_regions(
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A model up to the partition: `module` has a function for each NPU region."""
+
+    prepared: onnx.ModelProto
+    module: tvm.IRModule
+    reasons: PlacementReasons
+
+
+def place_operators(loaded: onnx.ModelProto, target: Target, options: Options) -> Placed:
+    """Where every operator runs, without making code for it."""
+    with tvm.transform.PassContext(opt_level=3), _stages(options) as stage:
+        return _place(loaded, target, options, stage)
+
+
+@dataclass(frozen=True)
 class _Planned:
     """A model up to the memory plan: where everything runs and lies."""
 
@@ -115,7 +130,7 @@ def _compile(
     return program
 
 
-def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm[str]) -> _Planned:
+def _place(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm[str]) -> Placed:
     _begin(stage, "import")
     prepared = prepare(loaded, {key: tuple(shape) for key, shape in options.shapes.items()})
     module = import_to_relax(prepared)
@@ -123,7 +138,6 @@ def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm
     module = tvm.ir.transform.Sequential(graph_passes(options.passes_left_out))(module)
     _begin(stage, "partition")
     reasons = PlacementReasons(options.placements)
-    weights = Weights()
     if target.npu is not None:
         times = modelled_times(target.npu, target.cpu)
         if "pad_channels" not in options.passes_left_out:
@@ -132,6 +146,13 @@ def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm
         crossing = crossing_nanoseconds(target.cpu)
         multiple = target.npu.layout.dram_channels_multiple
         module = partition(times, crossing, reasons, multiple)(module)
+    return Placed(prepared, module, reasons)
+
+
+def _plan(loaded: onnx.ModelProto, target: Target, options: Options, stage: tqdm[str]) -> _Planned:
+    placed = _place(loaded, target, options, stage)
+    prepared, module, reasons = placed.prepared, placed.module, placed.reasons
+    weights = Weights()
     _begin(stage, "CPU kernels")
     copies = needed_copies(module["main"])
     module = lower_to_kernels(module, target.cpu)

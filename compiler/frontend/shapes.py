@@ -9,6 +9,7 @@ import onnx
 from tilewright.targets.errors import ModelError
 
 Shape = tuple[int, ...]
+Dimensions = list[int | str] | None
 
 
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
@@ -25,7 +26,7 @@ def bind_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None) -> N
             known = ", ".join(inputs) or "none"
             raise ModelError(f"--shape {name}: the model has no such input; its inputs are {known}")
         _bind(inputs[name], shape)
-    unbound = {name: _dimensions(value) for name, value in inputs.items() if _is_unbound(value)}
+    unbound = {name: dimensions_of(value) for name, value in inputs.items() if _is_unbound(value)}
     if unbound:
         raise ModelError(_unbound_message(unbound))
     if shapes:
@@ -46,7 +47,7 @@ def _bind(value: onnx.ValueInfoProto, shape: Shape) -> None:
     if tensor.HasField("shape") and len(tensor.shape.dim) != len(shape):
         raise ModelError(
             f"--shape {value.name}: {len(shape)} dimensions given, "
-            f"the model has {len(tensor.shape.dim)}: {_spelled(_dimensions(value))}"
+            f"the model has {len(tensor.shape.dim)}: {spelled(dimensions_of(value))}"
         )
     if any(extent < 0 for extent in shape):
         raise ModelError(f"--shape {value.name}: dimensions must not be negative")
@@ -55,7 +56,8 @@ def _bind(value: onnx.ValueInfoProto, shape: Shape) -> None:
         tensor.shape.dim.add().dim_value = extent
 
 
-def _dimensions(value: onnx.ValueInfoProto) -> list[int | str] | None:
+def dimensions_of(value: onnx.ValueInfoProto) -> Dimensions:
+    """Extents, and names or '?' for unknown ones; None where the rank is unknown too."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -68,23 +70,23 @@ def _dimensions(value: onnx.ValueInfoProto) -> list[int | str] | None:
 def _is_unbound(value: onnx.ValueInfoProto) -> bool:
     if not value.type.HasField("tensor_type"):
         return False
-    dimensions = _dimensions(value)
+    dimensions = dimensions_of(value)
     return dimensions is None or any(not isinstance(d, int) or d < 0 for d in dimensions)
 
 
-def _spelled(dimensions: list[int | str] | None) -> str:
+def spelled(dimensions: Dimensions) -> str:
     if dimensions is None:
         return "of unknown rank"
     return "[" + ", ".join(str(dimension) for dimension in dimensions) + "]"
 
 
-def _unbound_message(unbound: dict[str, list[int | str] | None]) -> str:
-    listed = "; ".join(f"{name} {_spelled(dims)}" for name, dims in unbound.items())
+def _unbound_message(unbound: dict[str, Dimensions]) -> str:
+    listed = "; ".join(f"{name} {spelled(dims)}" for name, dims in unbound.items())
     example = " ".join(f"--shape {name}={_example(dims)}" for name, dims in unbound.items())
     return f"input shapes are not all known: {listed}; bind them, for example {example}"
 
 
-def _example(dimensions: list[int | str] | None) -> str:
+def _example(dimensions: Dimensions) -> str:
     """A plausible shape: unknown batch 1, unknown image sides 224, other unknowns 1."""
     if dimensions is None:
         return "1,3,224,224"
