@@ -26,9 +26,8 @@ def bind_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape] | None) -> N
             known = ", ".join(inputs) or "none"
             raise ModelError(f"--shape {name}: the model has no such input; its inputs are {known}")
         _bind(inputs[name], shape)
-    unbound = {name: dimensions_of(value) for name, value in inputs.items() if _is_unbound(value)}
-    if unbound:
-        raise ModelError(_unbound_message(unbound))
+    if any(_is_unbound(value) for value in inputs.values()):
+        raise ModelError(_unbound_message(inputs))
     if shapes:
         _forget_derived_shapes(model.graph)
 
@@ -80,20 +79,32 @@ def spelled(dimensions: Dimensions) -> str:
     return "[" + ", ".join(str(dimension) for dimension in dimensions) + "]"
 
 
-def _unbound_message(unbound: dict[str, Dimensions]) -> str:
-    listed = "; ".join(f"{name} {spelled(dims)}" for name, dims in unbound.items())
-    example = " ".join(f"--shape {name}={_example(dims)}" for name, dims in unbound.items())
-    return f"input shapes are not all known: {listed}; bind them, for example {example}"
+def _unbound_message(inputs: Mapping[str, onnx.ValueInfoProto]) -> str:
+    """All inputs, and a command line for those that are not known."""
+    dimensions = {name: dimensions_of(value) for name, value in inputs.items()}
+    listed = "; ".join(f"{name} {spelled(dims)}" for name, dims in dimensions.items())
+    example = " ".join(
+        f"--shape {name}={_example(dimensions[name])}"
+        for name, value in inputs.items()
+        if _is_unbound(value)
+    )
+    return (
+        f"input shapes are not all known: {listed}; bind them, for example "
+        f"tilewright compile model.onnx --target host -o out {example}"
+    )
 
 
 def _example(dimensions: Dimensions) -> str:
     """A plausible shape: unknown batch 1, unknown image sides 224, other unknowns 1."""
     if dimensions is None:
         return "1,3,224,224"
-    image = len(dimensions) == 4
+    known = [isinstance(extent, int) and extent >= 0 for extent in dimensions]
+    sides: tuple[int, ...] = ()
+    if len(dimensions) == 4:
+        sides = (1, 2) if known[3] and not known[1] else (2, 3)
     return ",".join(
-        str(d) if isinstance(d, int) and d >= 0 else ("224" if image and axis >= 2 else "1")
-        for axis, d in enumerate(dimensions)
+        str(extent) if is_known else ("224" if axis in sides else "1")
+        for axis, (extent, is_known) in enumerate(zip(dimensions, known, strict=True))
     )
 
 

@@ -96,6 +96,6 @@ def test_what_is_not_known_is_shown_before_it_is_refused(
     assert "dynamic    x: axes 0 (batch), 2 (?), 3 (?); bind them with --shape" in printed.out
     assert printed.err == (
         "tilewright: input shapes are not all known: x [batch, 3, ?, ?]; bind them, for example "
-        "--shape x=1,3,224,224\n"
+        "tilewright compile model.onnx --target host -o out --shape x=1,3,224,224\n"
     )
     assert cli.main(["inspect", file, "--target", "host", "--shape", "x=1,3,8,8"]) == 0

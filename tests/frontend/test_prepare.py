@@ -65,6 +65,25 @@ def test_unbound_dimensions_are_listed_with_an_example() -> None:
     assert "--shape x=1,3,224,224" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("shape", "example"),
+    [
+        (["N", "H", "W", 3], "--shape x=1,224,224,3"),
+        (["N", 3, "H", "W"], "--shape x=1,3,224,224"),
+        (["N", 24, 24, 3], "--shape x=1,24,24,3"),
+        (["N", "T"], "--shape x=1,1"),
+    ],
+)
+def test_the_example_has_the_channels_where_the_file_has_them(
+    shape: list[str | int], example: str
+) -> None:
+    with pytest.raises(ModelError) as error:
+        prepare(relu(shape))
+    assert str(error.value).endswith(
+        f"tilewright compile model.onnx --target host -o out {example}"
+    )
+
+
 def test_shapes_are_bound() -> None:
     prepared = prepare(relu(["N", 3, "H", "W"]), {"x": (2, 3, 5, 6)})
     dims = prepared.graph.input[0].type.tensor_type.shape.dim
