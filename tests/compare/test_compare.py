@@ -152,6 +152,22 @@ def test_another_models_artifact_is_refused(
         list(compare(digit_network("resnet"), quantised, artifact, inputs, Wishes()))
 
 
+def test_a_float_model_whose_shown_tensors_stop_fusion(inputs: dict[str, Any]) -> None:
+    rows = rows_of(digit_network("resnet"), inputs, Wishes())
+    assert rows and first_below(rows, 80.0) is None
+
+
+def test_another_float_models_artifact_is_refused(inputs: dict[str, Any]) -> None:
+    model = digit_network("resnet")
+    weights = {one.name for one in model.graph.initializer}
+    other = broken(model, lambda tensors: change(tensors[min(weights)], lambda array: array * 1.01))
+    with (
+        compile_model(other, "host") as artifact,
+        pytest.raises(ArtifactError, match="made from another model"),
+    ):
+        list(compare(model, model, artifact, inputs, Wishes()))
+
+
 @pytest.mark.long
 def test_leaving_passes_out_changes_nothing(small: tuple[Any, Any, Any]) -> None:
     model, made, inputs = small
