@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,10 +81,11 @@ def summary(rows: Sequence[Row]) -> str:
         best = geometric_mean(row.over_best for row in chosen)
         alone = geometric_mean(row.over_onnxruntime for row in chosen)
         misses = ", ".join(row.network for row in chosen if row.misses) or "none"
+        busy = statistics.median(row.others for row in chosen)
         lines.append(
             f"- {threads} thread{'s' * (threads > 1)}, {len(chosen)} rows: geometric mean of "
             f"ours / best {best:.2f}, of ours / onnxruntime {alone:.2f}; "
-            f"above {MISS}: {misses}"
+            f"above {MISS}: {misses}; other processes kept {busy:.1f} CPUs busy (median)"
         )
     return "\n".join(lines) + "\n"
 

@@ -33,9 +33,9 @@ def test_means_are_geometric_and_by_number_of_threads() -> None:
     one, two = summary([row(1, 0.5), row(1, 2.0), row(2, 0.5, OpenVINO=0.25)]).splitlines()
     assert one == (
         "- 1 thread, 2 rows: geometric mean of ours / best 1.00, of ours / onnxruntime 1.00; "
-        "above 1.1: net"
+        "above 1.1: net; other processes kept 0.2 CPUs busy (median)"
     )
     assert two == (
         "- 2 threads, 1 rows: geometric mean of ours / best 2.00, of ours / onnxruntime 0.50; "
-        "above 1.1: net"
+        "above 1.1: net; other processes kept 0.2 CPUs busy (median)"
     )
