@@ -11,6 +11,9 @@ from tvm import relax
 
 Array = NDArray[Any]
 
+# What keeps every element in its order and only names other axes.
+RESHAPES = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
+
 
 def array_of(expr: relax.Expr) -> Array | None:
     """The value of a tensor constant; None when `expr` is anything else."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from tilewright.passes.constants import array_of, dtype_of, op_name, shape_of
+from tilewright.passes.constants import RESHAPES, array_of, dtype_of, op_name, shape_of
 from tilewright.targets.operators import (
     Conv2d,
     Elementwise,
@@ -29,15 +29,7 @@ from tilewright.targets.operators import (
 )
 
 # What an NPU region expresses by addresses alone, where its DMA can (passes/npu_views.py).
-VIEWS = (
-    "relax.reshape",
-    "relax.squeeze",
-    "relax.expand_dims",
-    "relax.flatten",
-    "relax.permute_dims",
-    "relax.strided_slice",
-    "relax.concat",
-)
+VIEWS = (*RESHAPES, "relax.permute_dims", "relax.strided_slice", "relax.concat")
 NPU_DTYPES = ("int8", "uint8")
 
 

@@ -10,9 +10,9 @@ from math import prod
 
 from tvm import relax
 
-from tilewright.passes.constants import dtype_of, op_name, shape_of
+from tilewright.passes.constants import RESHAPES, dtype_of, op_name, shape_of
 from tilewright.passes.npu_operators import NPU_DTYPES, tensors_of
-from tilewright.passes.views import RESHAPES, window_of
+from tilewright.passes.views import window_of
 
 
 def may_be_in_region(value: relax.Expr, channels_multiple: int = 1) -> bool:

@@ -22,12 +22,11 @@ import numpy as np
 from tvm import relax
 
 from tilewright.passes.canonicalise import permutation
-from tilewright.passes.constants import dtype_of, op_name, shape_of
+from tilewright.passes.constants import RESHAPES, dtype_of, op_name, shape_of
 from tilewright.passes.names import onnx_nodes_of
 from tilewright.passes.rewriter import variables_in
 from tilewright.passes.strides import Address, dense, permuted, reshaped, sliced
 
-RESHAPES = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
 RESULT = "the graph's result"
 
 

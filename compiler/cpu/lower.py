@@ -26,13 +26,13 @@ from tilewright.compiler.cpu.legalize_quantized import quantized_legalizations
 from tilewright.compiler.cpu.legalize_scaling import SCALING
 from tilewright.compiler.cpu.machine import common_facts
 from tilewright.compiler.cpu.operands import Legalize, stock
+from tilewright.passes.constants import RESHAPES
 from tilewright.passes.names import joined_names, onnx_nodes_of, with_names
 from tilewright.passes.rewriter import Rewriter
 from tilewright.schedules.cpu.facts import Cpu, CpuFacts
 from tilewright.targets.errors import ModelError
 
-VIEWS = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
-KEPT = (*VIEWS, "relax.call_tir", "relax.call_dps_packed", "relax.shape_of")
+KEPT = (*RESHAPES, "relax.call_tir", "relax.call_dps_packed", "relax.shape_of")
 
 
 def lower_to_kernels(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
@@ -81,7 +81,7 @@ def _legalize(module: tvm.IRModule, cpu: CpuFacts) -> tvm.IRModule:
         - {""}
     )
     legalizations = {name: _named(own.get(name) or stock(name)) for name in used}
-    return relax.transform.LegalizeOps(legalizations, skip_ops=list(VIEWS))(module)
+    return relax.transform.LegalizeOps(legalizations, skip_ops=list(RESHAPES))(module)
 
 
 def _named(legalize: Legalize) -> Legalize:

@@ -117,12 +117,6 @@ def choose_range(histogram: Histogram, method: str, percentile: float = PERCENTI
     return _least(histogram, _divergence)
 
 
-def squared_error(histogram: Histogram, kept: Range) -> float:
-    """Mean squared error, by the histogram, of values quantised to `kept`."""
-    total = histogram.total
-    return _squared_error(histogram, kept) / total if total else 0.0
-
-
 def _percentile(histogram: Histogram, percentile: float) -> Range:
     share = (1 - percentile / 100) * histogram.total
     below = np.cumsum(histogram.counts)

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from math import gcd
 
-from tilewright.schedules.npu.geometry import Window, round_up
+from tilewright.schedules.npu.geometry import Window
 from tilewright.targets.description import Npu
 from tilewright.targets.operators import (
     Conv2d,
@@ -208,8 +208,3 @@ def _padded(operator: Pad2d) -> Operand:
         Window(tensor.height, before=top, after=bottom),
         Window(tensor.width, before=left, after=right),
     )
-
-
-def tile_bytes(height: int, width: int, channels: int, alignment: int) -> int:
-    """A dense tile in the SRAM."""
-    return height * width * round_up(channels, alignment)

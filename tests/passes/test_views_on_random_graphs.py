@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from tests.relax_in_numpy import OPERATORS
-from tilewright.passes.constants import op_name, shape_of
+from tilewright.passes.constants import RESHAPES, op_name, shape_of
 from tilewright.passes.rewriter import variables_in
-from tilewright.passes.views import RESHAPES, free_views, is_view, plan_views
+from tilewright.passes.views import free_views, is_view, plan_views
 
 
 @st.composite
