@@ -148,3 +148,22 @@ def test_a_window_that_never_moves_has_stride_one() -> None:
 
     (operator,) = lowered(graph((1, 4, 4, 3), body)).region.operators
     assert operator.strides == (1, 1)
+
+
+def test_a_result_that_is_part_of_another_is_handed_over_by_one_copy() -> None:
+    def body(emit, x):
+        whole = emit(conv(x, 8, "a"))
+        rows = emit(relax.op.strided_slice(whole, [1], [1], [3]))
+        return [emit(lookup(rows, "t")), rows]
+
+    lowering = RegionLowering(regional(graph((1, 4, 4, 3), body)), "npu_region_0")
+    region = lowering.lower()
+    copies = [operator for operator in region.operators if isinstance(operator, Copy)]
+    assert [copy.output.buffer for copy in copies] == ["out1"]
+    assert [copy.bytes for copy in lowering.copies] == [2 * 4 * 8]
+
+
+def regional(module: tvm.IRModule) -> relax.Function:
+    """The one region of a module that runs on the NPU as a whole."""
+    module = fuse_npu_operators(NPU, PlacementReasons())(module)
+    return partition(lambda _: (10**9, 1), 5, PlacementReasons())(module)["npu_region_0"]
